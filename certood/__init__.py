@@ -1,0 +1,1 @@
+"""Image classifiers that provably know when they don't know."""

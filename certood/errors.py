@@ -1,0 +1,40 @@
+"""What can go wrong, as one tree: a caller who catches `CertoodError` catches everything certood raises on purpose.
+
+Every message says what was wrong, which value it was, and what to do about it.
+"""
+
+
+class CertoodError(Exception):
+    """The root. The command line prints it as one line and exits with code 2."""
+
+
+class BoxError(CertoodError, ValueError):
+    """A set of inputs that is none: lower above upper, NaN, shapes that differ."""
+
+
+class UnsupportedOperation(CertoodError, TypeError):
+    """A network called a function on a `Box` that has no rule, or in a way the rule does not cover."""
+
+
+class NoGuarantee(CertoodError, ArithmeticError):
+    """A bound came out as NaN: the network's weights or inputs are not finite, so nothing is guaranteed."""
+
+
+class NetworkError(CertoodError, ValueError):
+    """A network that cannot be built, or whose weights do not fit."""
+
+
+class DataError(CertoodError, ValueError):
+    """An image set that is missing, corrupt, or of the wrong form."""
+
+
+class RecipeError(CertoodError, ValueError):
+    """A recipe that does not exist or contradicts itself."""
+
+
+class RunError(CertoodError, RuntimeError):
+    """A run folder that cannot be read, written or resumed."""
+
+
+class TrainingFailed(CertoodError, RuntimeError):
+    """Training diverged or collapsed; the message says what to change."""
