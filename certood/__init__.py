@@ -1,1 +1,44 @@
-"""Image classifiers that provably know when they don't know."""
+"""Image classifiers that provably know when they don't know.
+
+Names are imported when first used: `certood --help` does not wait for PyTorch, and reading scores does not need it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from certood import attacks, methods, networks, recipes, runs
+    from certood.bounds import Box, confidence_upper, logit_gaps, max_gap
+    from certood.errors import CertoodError, UnsupportedOperation
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Box",
+    "CertoodError",
+    "UnsupportedOperation",
+    "attacks",
+    "confidence_upper",
+    "logit_gaps",
+    "max_gap",
+    "methods",
+    "networks",
+    "recipes",
+    "runs",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Box", "confidence_upper", "logit_gaps", "max_gap"), "certood.bounds"),
+    **dict.fromkeys(("CertoodError", "UnsupportedOperation"), "certood.errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"certood has no {name!r}; its names are {', '.join(__all__)}")
+    home = _HOMES.get(name)
+    return getattr(import_module(home), name) if home else import_module(f"certood.{name}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,7 @@
+"""What a network can answer on a whole `Box`. Importing this package fills the table of rules that `Box` looks up."""
+
+from certood.bounds.confidence import confidence_upper, logit_gaps, max_gap, score_upper
+from certood.bounds.interval import rule
+from certood.boxes import Box
+
+__all__ = ["Box", "confidence_upper", "logit_gaps", "max_gap", "rule", "score_upper"]

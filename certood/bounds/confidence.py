@@ -1,0 +1,125 @@
+"""From a Box of logits to what the paper bounds and trains: logit gaps, their largest, the confidence.
+
+If the network ends in a linear layer f = W z + b, the gap of two logits is bounded with that layer elided:
+
+    f_k - f_l <= (W_k - W_l) c + b_k - b_l + |W_k - W_l| r          for all z in [c - r, c + r]           (eq. 5)
+
+which is never above u_k - l_l. The Box remembers its linear layer; where it does not, u_k - l_l is what is left.
+There are K^2 gaps of d products each, so everything that reduces them goes through the rows k in blocks.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from certood.boxes import Box
+from certood.errors import NoGuarantee, UnsupportedOperation
+
+Network = Callable[[Any], Any]
+
+BLOCK_NUMBERS = 1_000_000  # numbers held at once by a block of rows: 4 MB in float32
+
+
+def logit_gaps(network: Network, box: Box) -> Tensor:
+    """Upper bounds of f_k - f_l over the box.  # [N, K, K]"""
+    return _checked(torch.cat([gaps for _, gaps in _blocks(_logits(network, box))], dim=1))
+
+
+def max_gap(network: Network, box: Box) -> Tensor:
+    """max over k, l of the bounds of f_k - f_l: what training minimises (eq. 7 without its log K).  # [N]
+
+    The pair is searched without gradients and its gap computed again with them, so that memory does not grow with K^2.
+    """
+    out = _logits(network, box)
+    with torch.no_grad():
+        top, bottom = _largest_pair(out)
+    if out.source is None:
+        gap = _take(out.upper, top) - _take(out.lower, bottom)
+    else:
+        features, weight, bias = out.source
+        logits = F.linear(features.centre, weight, bias)
+        reach = (weight[top] - weight[bottom]).abs()  # [N, d]
+        gap = _take(logits, top) - _take(logits, bottom) + (reach * features.radius).sum(1)
+    return _checked(gap)
+
+
+def confidence_upper(network: Network, box: Box) -> Tensor:
+    """An upper bound of the confidence max_k p_k over the box, eq. 6; not differentiable (train on `max_gap`).  # [N]
+
+    max log p_k  <=  max_k -log sum_l exp(-gap_kl)
+    """
+    return score_upper(network, box).sigmoid().to(box.dtype)
+
+
+@torch.no_grad()
+def score_upper(network: Network, box: Box) -> Tensor:
+    """Eq. 6 as log-odds of the confidence, in float64, where a confidence near 1 does not saturate.  # [N]
+
+    confidence <= 1 / (1 + s),  s = sum over l != k of exp(-gap_kl),  so the log-odds are at most -log s
+    """
+    best = box.lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
+    for start, gaps in _blocks(_logits(network, box)):
+        negated = -gaps.double()  # [N, block, K]
+        rows = torch.arange(gaps.shape[1], device=gaps.device)
+        negated[:, rows, start + rows] = -torch.inf  # l = k
+        best = torch.maximum(best, -negated.logsumexp(2).amin(1))  # [N]
+    return _checked(best)
+
+
+def _logits(network: Network, box: Box) -> Box:
+    out = network(box)
+    if not isinstance(out, Box) or out.ndim != 2 or out.shape[1] < 2:
+        form = tuple(out.shape) if hasattr(out, "shape") else type(out).__name__
+        raise UnsupportedOperation(f"the network must answer a Box with a Box of logits [N, K], K >= 2; it gave {form}")
+    return out
+
+
+def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
+    """(first row k, bounds of f_k - f_l for a block of rows k and all l)."""  # [N, block, K]
+    samples, classes = out.shape
+    if out.source is None:
+        size = max(1, BLOCK_NUMBERS // (classes * samples))
+        for start in range(0, classes, size):
+            gaps = out.upper[:, start : start + size, None] - out.lower[:, None, :]
+            rows = torch.arange(gaps.shape[1], device=gaps.device)
+            gaps[:, rows, start + rows] = 0  # f_k - f_k, which u_k - l_k does not know
+            yield start, gaps
+        return
+    features, weight, bias = out.source
+    logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
+    size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
+    for start in range(0, classes, size):
+        reach = (weight[start : start + size, None, :] - weight).abs()  # [block, K, d]
+        spread = (radius @ reach.flatten(0, 1).T).reshape(samples, -1, classes)
+        yield start, logits[:, start : start + size, None] - logits[:, None, :] + spread
+
+
+def _largest_pair(out: Box) -> tuple[Tensor, Tensor]:
+    """Per sample the k and l of the largest gap.  # [N] each"""
+    best: list[Tensor] = []
+    for start, gaps in _blocks(out):
+        largest, position = gaps.flatten(1).max(1)
+        top, bottom = start + position // gaps.shape[2], position % gaps.shape[2]
+        found = [largest, top, bottom]
+        if best:
+            better = ~(largest <= best[0])  # also where it is NaN
+            found = [torch.where(better, new, old) for new, old in zip(found, best, strict=True)]
+        best = found
+    _, top, bottom = best
+    return top, bottom
+
+
+def _take(values: Tensor, column: Tensor) -> Tensor:
+    return values.gather(1, column[:, None]).squeeze(1)
+
+
+def _checked(bound: Tensor) -> Tensor:
+    if not torch.compiler.is_compiling() and bool(bound.isnan().any()):
+        samples = int(bound.isnan().flatten(1).any(1).sum() if bound.ndim > 1 else bound.isnan().sum())
+        raise NoGuarantee(
+            f"the bound is NaN for {samples} of {len(bound)} samples: the network's weights or activations are not finite"
+        )
+    return bound

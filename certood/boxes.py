@@ -1,0 +1,269 @@
+"""A `Box` is a set of inputs {z : lower <= z <= upper}, coordinate by coordinate. The threat model of the paper is
+`Box.around(x, eps)`: all images within eps of x in every pixel, cut to the valid range [0, 1].
+
+A network runs on a `Box` as it runs on a tensor. PyTorch asks `Box.__torch_function__` what each called function does
+to a `Box`, and the answer is looked up in `RULES`, which `certood.bounds.interval` fills. A function without a rule
+raises `UnsupportedOperation`: a bound is never guessed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Self, final
+
+import torch
+from torch import Tensor
+
+from certood.errors import BoxError, UnsupportedOperation
+
+
+class Rule(NamedTuple):
+    """What a function does to a Box, and at which position it takes `inplace` (if it does)."""
+
+    bound: Callable[..., Any]
+    inplace_position: int | None
+
+
+RULES: dict[Any, Rule] = {}
+
+
+class Affine(NamedTuple):
+    """Where a Box of logits comes from: `weight @ z + bias` for z in `box`. Lets the last layer be elided (eq. 5)."""
+
+    box: "Box"
+    weight: Tensor
+    bias: Tensor | None
+
+
+@final
+class Box:
+    """All z with `lower <= z <= upper`.
+
+    >>> box = Box(torch.tensor([0., 1.]), torch.tensor([2., 1.]))
+    >>> box.centre, box.radius
+    (tensor([1., 1.]), tensor([1., 0.]))
+    """
+
+    __slots__ = ("_aliased", "_lower", "_source", "_upper")
+
+    def __init__(self, lower: Tensor, upper: Tensor) -> None:
+        if not (isinstance(lower, Tensor) and isinstance(upper, Tensor)):
+            raise BoxError(f"a Box needs two tensors, not {type(lower).__name__} and {type(upper).__name__}")
+        if lower.shape != upper.shape or lower.dtype != upper.dtype or lower.device != upper.device:
+            raise BoxError(
+                f"lower and upper differ: {tuple(lower.shape)} {lower.dtype} on {lower.device}, "
+                f"{tuple(upper.shape)} {upper.dtype} on {upper.device}"
+            )
+        if not lower.is_floating_point():
+            raise BoxError(f"a Box holds floating-point numbers, not {lower.dtype}; images enter as float in [0, 1]")
+        if not torch.compiler.is_compiling():
+            if lower.isnan().any() or upper.isnan().any():
+                raise BoxError("a Box cannot hold NaN; check the images")
+            if (lower > upper).any():
+                raise BoxError(f"empty Box: lower exceeds upper in {int((lower > upper).sum())} coordinates")
+            if lower.data_ptr() == upper.data_ptr():
+                upper = upper.clone()  # a network may work in place on one end
+        self._lower, self._upper, self._source, self._aliased = lower, upper, None, False
+
+    @classmethod
+    def of(cls, lower: Tensor, upper: Tensor, source: Affine | None = None, aliased: bool = False) -> Self:
+        """What rules return: no checks, since they cost a pass over the data and a NaN stays a NaN to the end."""
+        box = object.__new__(cls)
+        box._lower, box._upper, box._source, box._aliased = lower, upper, source, aliased
+        return box
+
+    @classmethod
+    def around(cls, x: Tensor, eps: float | Tensor, cut: bool = True) -> Self:
+        """{z in [0, 1]^d : |z - x|_inf <= eps}; eps is one number or one per sample. `cut=False` leaves out [0, 1]."""
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            raise BoxError("images enter as a float tensor in [0, 1]; divide 8-bit images by 255")
+        if isinstance(eps, Tensor) and eps.ndim == 1:
+            eps = eps.reshape(-1, *[1] * (x.ndim - 1))
+        if not torch.compiler.is_compiling():
+            if not bool(torch.as_tensor(eps >= 0).all()):
+                raise BoxError(f"eps must be 0 or more, in units of the [0, 1] pixel range; it is {eps}")
+            if cut and not bool(((x >= 0) & (x <= 1)).all()):
+                raise BoxError("images must lie in [0, 1] (8-bit images: divide by 255; do not normalise)")
+        if cut:
+            return cls((x - eps).clamp(min=0), (x + eps).clamp(max=1))
+        return cls(x - eps, x + eps)
+
+    @property
+    def lower(self) -> Tensor:
+        return self._lower
+
+    @property
+    def upper(self) -> Tensor:
+        return self._upper
+
+    @property
+    def centre(self) -> Tensor:
+        return (self._lower + self._upper) / 2
+
+    @property
+    def radius(self) -> Tensor:
+        return (self._upper - self._lower) / 2
+
+    @property
+    def source(self) -> Affine | None:
+        """The affine map that made this Box, as long as nothing else has touched it."""
+        return self._source
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._lower.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._lower.ndim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._lower.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._lower.device
+
+    def size(self, dim: int | None = None) -> Any:
+        return self._lower.size() if dim is None else self._lower.size(dim)
+
+    def dim(self) -> int:
+        return self._lower.ndim
+
+    def numel(self) -> int:
+        return self._lower.numel()
+
+    def contains(self, z: Tensor) -> Tensor:
+        """Per sample: does z lie inside?"""  # [N] bool
+        return ((z >= self._lower) & (z <= self._upper)).flatten(1).all(1)
+
+    def project(self, z: Tensor) -> Tensor:
+        """The point of the Box that is nearest to z."""
+        return torch.clamp(z, self._lower, self._upper)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """A point drawn uniformly from the Box."""
+        share = torch.rand(self.shape, generator=generator, dtype=self.dtype, device=self.device)
+        return self.project(torch.lerp(self._lower, self._upper, share))
+
+    def corner(self, direction: Tensor) -> Tensor:
+        """The corner that lies farthest in `direction`: upper where it is positive, lower elsewhere."""
+        return torch.where(direction > 0, self._upper, self._lower)
+
+    def select(self, rows: Tensor) -> "Box":
+        """The Box of some samples: rows is an index or a mask over the first dimension."""
+        return Box.of(self._lower[rows], self._upper[rows])
+
+    def alias(self) -> None:
+        """Note that another Box shares this one's memory, so that either can change behind the other's back."""
+        self._source, self._aliased = None, True
+
+    # ---- a network's functions ------------------------------------------------------------------------------------
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if "input" in kwargs:
+            args = (kwargs.pop("input"), *args)
+        rule = RULES.get(function)
+        if rule is None:
+            raise UnsupportedOperation(
+                f"no bound for {_name(function)}: certood has no rule for it. Replace it in the network, or add a rule "
+                f"with certood.bounds.rule (docs/adding_a_rule.md says how)"
+            )
+        inplace = kwargs.pop("inplace", False)
+        position = rule.inplace_position
+        if position is not None and len(args) > position:  # as torch.compile passes it
+            args, inplace = args[:position], args[position]
+        result = rule.bound(*args, **kwargs)
+        return args[0]._become(result) if inplace else result
+
+    def _become(self, other: "Box") -> "Box":
+        """A network's in-place function. Who holds this Box, or a view of its memory, must see the change."""
+        if self._aliased:
+            self._lower.copy_(other._lower)
+            self._upper.copy_(other._upper)
+        else:
+            self._lower, self._upper = other._lower, other._upper
+        self._source = None
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """`box.relu()` is `torch.Tensor.relu(box)`, and so for every method that a tensor has."""
+        function = getattr(Tensor, name, None)
+        if name.startswith("_") or function is None:
+            raise AttributeError(f"a Box has no attribute {name!r}")
+        if not callable(function):
+            raise UnsupportedOperation(f"a Box does not know Tensor.{name}: certood has no rule for it")
+        return partial(self._call, function, self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._call(Tensor.__getitem__, self, index)
+
+    def __add__(self, other: Any) -> Any:
+        return self._call(torch.add, self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._call(torch.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._call(torch.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._call(torch.mul, self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._call(torch.div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._call(torch.div, other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._call(torch.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._call(torch.matmul, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._call(torch.pow, self, other)
+
+    def __neg__(self) -> Any:
+        return self._call(torch.neg, self)
+
+    def __abs__(self) -> Any:
+        return self._call(torch.abs, self)
+
+    def __iadd__(self, other: Any) -> "Box":
+        return self._become(self + other)
+
+    def __isub__(self, other: Any) -> "Box":
+        return self._become(self - other)
+
+    def __imul__(self, other: Any) -> "Box":
+        return self._become(self * other)
+
+    def __itruediv__(self, other: Any) -> "Box":
+        return self._become(self / other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    @classmethod
+    def _call(cls, function: Any, *args: Any, **kwargs: Any) -> Any:
+        return cls.__torch_function__(function, (cls,), args, kwargs)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UnsupportedOperation(
+            "a Box cannot be compared or used as a condition: a guarantee needs one path through the network"
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"Box(lower={self._lower}, upper={self._upper})"
+
+
+def _name(function: Any) -> str:
+    resolved = torch.overrides.resolve_name(function)
+    return resolved or f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}"

@@ -1,0 +1,49 @@
+"""The networks: plain stacks of 3x3 convolutions, then linear layers, ReLU between them and no normalisation.
+
+L and XL are the paper's (Table 2). S and M are for two CPU cores, XS for the demo. Any other `nn.Module` that ends in
+logits works as well: bounds do not know these classes.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from certood.errors import NetworkError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    convolutions: tuple[tuple[int, int], ...]  # (channels, stride) of each, 3x3 with padding 1
+    hidden: tuple[int, ...]  # widths of the linear layers before the logits
+
+
+ARCHITECTURES = {
+    "L": Architecture(((64, 1), (64, 1), (128, 2), (128, 1), (128, 1)), (512,)),
+    "XL": Architecture(((128, 1), (128, 1), (256, 2), (256, 1), (256, 1)), (512, 512)),
+    "M": Architecture(((32, 1), (32, 1), (64, 2), (64, 1), (64, 1)), (256,)),
+    "S": Architecture(((16, 1), (16, 2), (32, 1), (32, 2), (32, 1)), (128,)),
+    "XS": Architecture(((16, 2), (32, 2), (32, 1)), (64,)),
+}
+
+
+def build(name: str, channels: int, size: int, classes: int) -> nn.Sequential:
+    """A network for images of `channels` x `size` x `size`, layers in the paper's order, PyTorch's initialisation.
+
+    >>> sum(weight.numel() for weight in build("L", channels=1, size=28, classes=10).parameters())
+    13264714
+    """
+    if name not in ARCHITECTURES:
+        raise NetworkError(f"no network is called {name!r}; there are {', '.join(ARCHITECTURES)}")
+    if channels < 1 or size < 4 or classes < 2:
+        raise NetworkError(f"a network needs channels >= 1, size >= 4, classes >= 2, not {channels}, {size}, {classes}")
+    layers: list[nn.Module] = []
+    architecture = ARCHITECTURES[name]
+    for width, stride in architecture.convolutions:
+        layers += [nn.Conv2d(channels, width, kernel_size=3, stride=stride, padding=1), nn.ReLU()]
+        channels, size = width, (size - 1) // stride + 1
+    layers.append(nn.Flatten())
+    features = channels * size * size
+    for width in architecture.hidden:
+        layers += [nn.Linear(features, width), nn.ReLU()]
+        features = width
+    return nn.Sequential(*layers, nn.Linear(features, classes))
