@@ -1,0 +1,192 @@
+"""Image files that hold plain arrays: npz, npy, idx, CIFAR's binary version, SVHN's .mat, tiny_images.bin.
+
+Each reader gives a `Source`: raw uint8 images by index, before any view. Nothing is written, nothing is guessed: a file
+whose size contradicts its header is an error that names it.
+"""
+
+import gzip
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from certood.data.views import Pixels
+from certood.errors import DataError
+
+Indices = npt.NDArray[np.int64]
+LARGE = 1 << 30  # bytes: beyond this, digests sample a file instead of reading it
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """Images as a file holds them. `read(indices)` gives [n, H, W], [n, H, W, C] or a list of [H, W(, C)]."""
+
+    length: int
+    read: Callable[[Indices], Pixels | Sequence[Pixels]]
+    digest: str
+    where: str  # for messages
+    labels: Indices | None = None
+    class_names: tuple[str, ...] = ()
+    encoded: Callable[[Indices], list[bytes]] | None = None  # the compressed images, where the file holds such
+    slow: bool = False  # reading costs more than copying: decompress or draw once, not once an epoch
+
+
+def digest_of(paths: Sequence[Path]) -> str:
+    """sha256 over the files' names and contents; a file above 1 GiB counts by size, mtime, first and last MiB."""
+    digest = hashlib.sha256()
+    for path in paths:
+        status = path.stat()
+        digest.update(f"{path.name}\0{status.st_size}\0".encode())
+        with path.open("rb") as file:
+            if status.st_size <= LARGE:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+                continue
+            digest.update(str(status.st_mtime_ns).encode() + file.read(1 << 20))
+            file.seek(-(1 << 20), 2)
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def from_arrays(images: Any, labels: Any, *, digest: str, where: str, class_names: tuple[str, ...] = ()) -> Source:
+    """A source over one array [N, H, W], [N, H, W, C] or [N, C, H, W] (C = 1 or 3) and labels [N] or None."""
+    images = np.asanyarray(images)
+    if images.dtype != np.uint8:
+        raise DataError(f"{where}: images are {images.dtype}; save them as uint8, 0 to 255")
+    if images.ndim not in (3, 4):
+        raise DataError(f"{where}: images have shape {images.shape}; expected [N, H, W], [N, H, W, C] or [N, C, H, W]")
+    if images.ndim == 4 and images.shape[3] not in (1, 3):
+        if images.shape[1] not in (1, 3):
+            raise DataError(f"{where}: images have shape {images.shape}; expected 1 (grey) or 3 (RGB) channels")
+        images = images.transpose(0, 2, 3, 1)
+    if labels is not None:
+        labels = np.asarray(labels).reshape(-1)
+        if len(labels) != len(images) or labels.dtype.kind not in "iu":
+            raise DataError(
+                f"{where}: {len(images)} images but {len(labels)} labels ({labels.dtype}); need integers, equally many"
+            )
+        labels = labels.astype(np.int64)
+    return Source(len(images), lambda indices: images[indices], digest, where, labels, class_names)
+
+
+def npz(path: Path) -> Source:
+    """Arrays `images` and, optionally, `labels`."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if "images" not in archive:
+                raise DataError(f"{path}: no array called 'images'; found {', '.join(archive) or 'none'}")
+            images, labels = archive["images"], archive.get("labels")
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a readable npz file ({_short(error)}); write it again with numpy.savez") from None
+    return from_arrays(images, labels, digest=digest_of([path]), where=str(path))
+
+
+def npy(path: Path) -> Source:
+    """One array of images without labels, memory-mapped (300K_random_images.npy)."""
+    try:
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path}: not a readable npy file ({_short(error)}); download it again") from None
+    return from_arrays(images, None, digest=digest_of([path]), where=str(path))
+
+
+def idx(paths: Sequence[Path]) -> Source:
+    """MNIST's format, plain or gzipped: the images file and, optionally, the labels file."""
+    images, *labels = [_idx_array(path) for path in paths]
+    if images.ndim != 3:
+        raise DataError(f"{paths[0]}: holds an array of {images.ndim} dimensions; an idx file of images has 3")
+    return from_arrays(images, labels[0] if labels else None, digest=digest_of(paths), where=str(paths[0]))
+
+
+def _idx_array(path: Path) -> Pixels:
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip file ({_short(error)}); download it again") from None
+    # Header: two zero bytes, the type (8: unsigned byte), the number of dimensions, each length as big-endian int32.
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise DataError(f"{path}: not an idx file of unsigned bytes (it begins {data[:4].hex() or 'with nothing'})")
+    shape = tuple(int(length) for length in np.frombuffer(data, ">i4", data[3], 4))
+    if (expected := 4 + 4 * data[3] + int(np.prod(shape))) != len(data):
+        raise DataError(f"{path}: {len(data)} bytes where its header {shape} asks for {expected}; download it again")
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+
+
+def cifar(paths: Sequence[Path]) -> Source:
+    """CIFAR's binary version: one label byte (CIFAR-10) or two, coarse and fine (CIFAR-100), then red, green, blue."""
+    label_bytes = 2 if paths[0].name in ("train.bin", "test.bin") else 1
+    parts = []
+    for path in paths:
+        data = np.fromfile(path, np.uint8)
+        if not len(data) or len(data) % (label_bytes + 3072):
+            raise DataError(f"{path}: {len(data)} bytes are no multiple of {label_bytes + 3072}; download it again")
+        parts.append(data.reshape(-1, label_bytes + 3072))
+    records = np.concatenate(parts)
+    images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return from_arrays(images, records[:, label_bytes - 1], digest=digest_of(paths), where=str(paths[0]))
+
+
+def svhn_mat(path: Path) -> Source:
+    """SVHN's cropped digits: X is [32, 32, 3, N], y is [N, 1] with 10 for the digit 0."""
+    import scipy.io
+
+    try:
+        content = scipy.io.loadmat(path, variable_names=("X", "y"))
+        images, labels = content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1).astype(np.int64)
+    except (ValueError, TypeError, KeyError, IndexError, NotImplementedError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: not SVHN's .mat file with X and y ({_short(error)}); download it again") from None
+    return from_arrays(images, labels % 10, digest=digest_of([path]), where=str(path))
+
+
+def tiny_images(path: Path) -> Source:
+    """80 Million Tiny Images, memory-mapped: 3072 bytes an image, (32, 32, 3) in Fortran order. See `left_out`."""
+    size = path.stat().st_size
+    if not size or size % 3072:
+        raise DataError(f"{path}: {size} bytes are no multiple of 3072, the size of one image; the copy is incomplete")
+    total = size // 3072
+    lists = [file for file in (path.with_name(name) for name in LEFT_OUT) if file.is_file()]
+    gone = left_out(lists, total)
+    data = np.memmap(path, np.uint8, "r", shape=(total, 3, 32, 32))  # Fortran order: [channel, column, row]
+    kept = total - len(gone)
+    return Source(
+        kept, lambda chosen: data[skip(chosen, gone)].transpose(0, 3, 2, 1), digest_of([path, *lists]), str(path)
+    )
+
+
+# Lists of indices to leave out, next to tiny_images.bin, and the number from which each counts. 80mn_cifar_idxs.txt is
+# the list of Hendrycks et al. (github.com/hendrycks/outlier-exposure), whose reader subtracts 1.
+LEFT_OUT = {"80mn_cifar_idxs.txt": 1, "left_out.txt": 0, "left_out.npy": 0}
+
+
+def left_out(paths: Sequence[Path], total: int) -> Indices:
+    """The union of the lists, sorted, counted from 0."""
+    lists: list[Indices] = [np.empty(0, np.int64)]
+    for path in paths:
+        try:
+            content = np.load(path) if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
+        except (ValueError, EOFError) as error:
+            raise DataError(f"{path}: not a list of whole numbers ({_short(error)})") from None
+        content = content.reshape(-1).astype(np.int64) - LEFT_OUT[path.name]
+        if len(content) and (content.min() < 0 or content.max() >= total):
+            raise DataError(f"{path}: lists images outside the {total} that there are; it belongs to another file")
+        lists.append(content)
+    return np.unique(np.concatenate(lists))
+
+
+def skip(positions: Indices, gone: Indices) -> Indices:
+    """The index of the k-th image that is kept, in O(log n) each and without a list of those kept.
+
+    gone[j] - j images are kept before the j-th that is gone, so as many are skipped as have gone[j] - j <= k.
+    """
+    return positions + np.searchsorted(gone - np.arange(len(gone)), positions, side="right")
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]

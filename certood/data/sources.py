@@ -1,0 +1,218 @@
+"""`load`: a named image set, or a file or folder of one's own, in the form that a network takes."""
+
+import functools
+import hashlib
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from certood.data import entries, formats, noise, places
+from certood.data.entries import Entry
+from certood.data.formats import Indices, Source
+from certood.data.views import VIEWS, View, adapt
+from certood.errors import DataError
+
+Images = npt.NDArray[Any]  # uint8, or float32 in [0, 1] for drawn noise
+
+SPLITS = ("train", "test")
+DECODED_AT_ONCE = 1 << 30  # bytes: compressed sets up to this size are decoded when loaded, larger ones batch by batch
+CHUNK = 1000  # images decoded together at loading
+
+
+@final
+@dataclass(frozen=True)
+class ImageSet:
+    """One split of one image set, adapted to a network: `images(indices)` and `labels(indices)`, any order, any batch.
+
+    `digest` identifies the images as used: the files (or the drawing rule), the view, the form and the limit.
+    """
+
+    name: str
+    split: str
+    shape: tuple[int, int, int]  # C, H, W
+    classes: int  # 0 where there are no labels
+    class_names: tuple[str, ...]
+    digest: str
+    _length: int = field(repr=False)
+    _images: Callable[[Indices], Images] = field(repr=False)
+    _labels: Indices | None = field(repr=False)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def images(self, indices: npt.NDArray[Any]) -> Images:
+        """[n, C, H, W], uint8 for sets that come from files, float32 in [0, 1] for noise."""
+        return self._images(self._checked(indices))
+
+    def labels(self, indices: npt.NDArray[Any]) -> Indices:
+        """[n] int64, -1 where the set has none."""
+        indices = self._checked(indices)
+        return np.full(len(indices), -1, np.int64) if self._labels is None else self._labels[indices]
+
+    def _checked(self, indices: npt.NDArray[Any]) -> Indices:
+        indices = np.asarray(indices, np.int64)
+        if indices.size and (indices.min() < 0 or indices.max() >= self._length):
+            wrong = indices.min() if indices.min() < 0 else indices.max()
+            raise DataError(f"{self.name}/{self.split} has no image {wrong}; indices run from 0 to {self._length - 1}")
+        return indices
+
+
+def load(
+    name: str,
+    split: str,
+    *,
+    folder: Path | None,
+    channels: int,
+    size: int,
+    margin: int = 0,
+    limit: int | None = None,
+) -> ImageSet:
+    """The split of a set: from `folder`, else built in or drawn, else a path, else the hub.
+
+    `name` is a name of the catalogue, the name of a folder in `folder`, `permuted_pixels:<set>`, or a path. Images come
+    as [channels, size + margin, size + margin]; `limit` takes the first so many.
+    """
+    if split not in SPLITS:
+        raise DataError(f"there is no split {split!r}; certood has train and test")
+    if channels not in (1, 3) or size < 1 or margin < 0:
+        raise DataError(f"no network takes {channels} channels of size {size}, margin {margin}; channels are 1 or 3")
+    if limit is not None and limit < 1:
+        raise DataError(f"a limit of {limit} images leaves none; give at least 1")
+    if name.startswith(entries.PERMUTED):
+        inner = load(
+            name.removeprefix(entries.PERMUTED),
+            split, folder=folder, channels=channels, size=size, margin=margin, limit=limit,
+        )  # fmt: skip
+        return _permuted(name, inner)
+    shape = (channels, size + margin, size + margin)
+    entry = entries.find(name)
+    if entry is not None and split not in entry.sizes:
+        raise DataError(f"{name} has no {split} split, only {' and '.join(entry.sizes)}")
+    if entry is not None and entry.kind == "noise":
+        images, digest = noise.drawing(name, split, shape)
+        length = min(limit or entry.sizes[split], entry.sizes[split])
+        return ImageSet(name, split, shape, 0, (), digest, length, images, None)
+    source = open_source(name, split, folder)
+    return _adapted(name, split, source, entry, channels, size, margin, limit)
+
+
+def open_source(name: str, split: str, folder: Path | None) -> Source:
+    """The raw images of a set that is not noise, from wherever `load` would take them."""
+    entry = entries.find(name)
+    if entry is not None and entry.kind == "demo":
+        from certood.data import demo
+
+        return demo.source(name, split)
+    place = whereabouts_of(name, split, folder)
+    if place is not None:
+        return _opened(place)
+    entry = entries.known(name)
+    from certood.data import encoded
+
+    found = encoded.from_hub(entry, entry.hub, split) if entry.hub else None
+    if found is None:
+        here = f"is not in {folder}" if folder else "needs a data folder (--data DIR)"
+        online = f", and the hub ({entry.hub}) cannot be reached" if entry.hub else ""
+        raise DataError(f"{name}/{split} {here}{online}; {entry.obtain} Layouts read: {places.LAYOUTS}.")
+    return found
+
+
+def whereabouts_of(name: str, split: str, folder: Path | None) -> places.Place | None:
+    """The local files of a split: in the data folder, or, where the name is a path, there."""
+    if folder is not None:
+        if folder.is_file():
+            raise DataError(f"the data folder {folder} is a file; give the folder that holds <name>/<split>.parquet")
+        if not folder.is_dir():
+            raise DataError(f"the data folder {folder} does not exist; create it, or leave --data out to use the hub")
+        if place := places.locate(folder / name, split):
+            return place
+    path = Path(name)
+    if entries.find(name) is not None or not (path.exists() or (folder is not None and (folder / name).exists())):
+        return None
+    root = path if path.exists() else folder / name if folder is not None else path
+    if place := places.locate(root, split):
+        return place
+    if root.is_dir() and places.has_pictures(root):
+        return places.Place("folder", (root,))
+    raise DataError(f"{root}: no {split} split and no images in this folder; expected {places.LAYOUTS}")
+
+
+def _opened(place: places.Place) -> Source:
+    path = place.paths[0]
+    try:
+        match place.kind:
+            case "npz":
+                return formats.npz(path)
+            case "npy":
+                return formats.npy(path)
+            case "idx":
+                return formats.idx(place.paths)
+            case "cifar":
+                return formats.cifar(place.paths)
+            case "mat":
+                return formats.svhn_mat(path)
+            case "tiny_images":
+                return formats.tiny_images(path)
+            case "parquet" | "folder" | "webdataset":
+                from certood.data import encoded
+
+                return encoded.from_files(place)
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or path}: {error.strerror or error}") from None
+
+
+def _adapted(
+    name: str, split: str, source: Source, entry: Entry | None, channels: int, size: int, margin: int, limit: int | None
+) -> ImageSet:
+    length = min(limit or source.length, source.length)
+    if not length:
+        raise DataError(f"{source.where}: holds no images")
+    view = VIEWS.get(name, View())
+    shape = (channels, size + margin, size + margin)
+
+    def images(indices: Indices) -> Images:
+        try:
+            return adapt(source.read(indices), view, channels, size, margin)
+        except DataError as error:
+            message = str(error)
+            raise DataError(message if source.where in message else f"{source.where}: {message}") from None
+
+    read: Callable[[Indices], Images] = images
+    if source.slow and length * int(np.prod(shape)) <= DECODED_AT_ONCE:
+        decoded = np.empty((length, *shape), np.uint8)
+        for start in range(0, length, CHUNK):
+            block = np.arange(start, min(start + CHUNK, length))
+            decoded[block] = images(block)
+        read = functools.partial(np.take, decoded, axis=0)
+    else:
+        images(np.arange(1))  # a set of the wrong form should fail when it is loaded, not in the middle of training
+    labels, classes, names = _labels(source, entry, length)
+    digest = hashlib.sha256(f"{source.digest} {astuple(view)} {shape} {size} {length}".encode()).hexdigest()
+    stem = Path(name).stem if entry is None else name
+    return ImageSet(stem, split, shape, classes, names, digest, length, read, labels)
+
+
+def _labels(source: Source, entry: Entry | None, length: int) -> tuple[Indices | None, int, tuple[str, ...]]:
+    labels = source.labels
+    if labels is None or (entry is not None and not entry.classes):
+        return None, 0, ()
+    classes = entry.classes if entry else len(source.class_names) or int(labels.max()) + 1
+    if entry and labels.min() == 1 and labels.max() == classes:
+        labels = labels - 1  # EMNIST's own files count the letters from 1
+    if labels.min() < 0 or labels.max() >= classes:
+        wrong = int(labels.min() if labels.min() < 0 else labels.max())
+        raise DataError(f"{source.where}: label {wrong} where there are {classes} classes, 0 to {classes - 1}")
+    names = source.class_names or (entry.class_names if entry else ())
+    return labels[:length], classes, names if len(names) == classes else tuple(map(str, range(classes)))
+
+
+def _permuted(name: str, inner: ImageSet) -> ImageSet:
+    def images(indices: Indices) -> Images:
+        return noise.permute_pixels(inner.images(indices), indices, inner.split)
+
+    digest = hashlib.sha256(f"permuted {noise.SEEDS[inner.split]} {inner.digest}".encode()).hexdigest()
+    return ImageSet(name, inner.split, inner.shape, 0, (), digest, len(inner), images, None)
