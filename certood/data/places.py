@@ -28,7 +28,7 @@ def locate(root: Path, split: str) -> Place | None:
             return _file(root)
         return _folder(root, split) if root.is_dir() else None
     except OSError as error:
-        raise DataError(f"cannot read {root}: {error.strerror or error}; check its permissions") from None
+        raise DataError(f"cannot read {root}: {error.strerror or error}") from None
 
 
 def _file(path: Path) -> Place:
@@ -69,10 +69,22 @@ def _folder(root: Path, split: str) -> Place | None:
     return next((Place(kind, (root / name,)) for name, kind in singles if (root / name).is_file()), None)
 
 
-def has_pictures(root: Path) -> bool:
-    """Whether a folder holds images itself, or in folders of classes directly below it."""
-    below = [root, *sorted(folder for folder in root.iterdir() if folder.is_dir())]
-    return any(path.suffix.lower() in PICTURES for folder in below for path in folder.iterdir())
+def present(path: Path) -> bool:
+    """Whether there is such a file or folder; not being allowed to know is an error."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def pictures(root: Path) -> Place | None:
+    """A folder that holds images itself, or in folders of classes directly below it, whatever the split."""
+    try:
+        below = [root, *sorted(folder for folder in root.iterdir() if folder.is_dir())] if root.is_dir() else []
+        found = any(path.suffix.lower() in PICTURES for folder in below for path in folder.iterdir())
+    except OSError as error:
+        raise DataError(f"cannot read {root}: {error.strerror or error}") from None
+    return Place("folder", (root,)) if found else None
 
 
 def _with_labels(images: Path) -> tuple[Path, ...]:

@@ -74,7 +74,7 @@ def load(
     """The split of a set: from `folder`, else built in or drawn, else a path, else the hub.
 
     `name` is a name of the catalogue, the name of a folder in `folder`, `permuted_pixels:<set>`, or a path. Images come
-    as [channels, size + margin, size + margin]; `limit` takes the first so many.
+    as [channels, size + margin, size + margin]; `limit` takes so many, see `_chosen`.
     """
     if split not in SPLITS:
         raise DataError(f"there is no split {split!r}; certood has train and test")
@@ -117,7 +117,7 @@ def open_source(name: str, split: str, folder: Path | None) -> Source:
     if found is None:
         here = f"is not in {folder}" if folder else "needs a data folder (--data DIR)"
         online = f", and the hub ({entry.hub}) cannot be reached" if entry.hub else ""
-        raise DataError(f"{name}/{split} {here}{online}; {entry.obtain} Layouts read: {places.LAYOUTS}.")
+        raise DataError(f"{name}/{split} {here}{online}. {entry.obtain} Layouts read: {places.LAYOUTS}.")
     return found
 
 
@@ -130,14 +130,14 @@ def whereabouts_of(name: str, split: str, folder: Path | None) -> places.Place |
             raise DataError(f"the data folder {folder} does not exist; create it, or leave --data out to use the hub")
         if place := places.locate(folder / name, split):
             return place
-    path = Path(name)
-    if entries.find(name) is not None or not (path.exists() or (folder is not None and (folder / name).exists())):
+    if entries.find(name) is not None:
         return None
-    root = path if path.exists() else folder / name if folder is not None else path
-    if place := places.locate(root, split):
+    candidates = [Path(name)] if folder is None else [Path(name), folder / name]
+    root = next((path for path in candidates if name and places.present(path)), None)
+    if root is None:
+        return None
+    if place := places.locate(root, split) or places.pictures(root):
         return place
-    if root.is_dir() and places.has_pictures(root):
-        return places.Place("folder", (root,))
     raise DataError(f"{root}: no {split} split and no images in this folder; expected {places.LAYOUTS}")
 
 
@@ -165,18 +165,25 @@ def _opened(place: places.Place) -> Source:
         raise DataError(f"cannot read {error.filename or path}: {error.strerror or error}") from None
 
 
+def title(name: str) -> str:
+    """What a set is called: its name, or for a path the last part of it that says something."""
+    path = Path(name)
+    return path.resolve().parent.name if path.stem in SPLITS else path.stem
+
+
 def _adapted(
     name: str, split: str, source: Source, entry: Entry | None, channels: int, size: int, margin: int, limit: int | None
 ) -> ImageSet:
-    length = min(limit or source.length, source.length)
-    if not length:
+    if not source.length:
         raise DataError(f"{source.where}: holds no images")
+    chosen = _chosen(source.length, limit)
+    length = source.length if chosen is None else len(chosen)
     view = VIEWS.get(name, View())
     shape = (channels, size + margin, size + margin)
 
     def images(indices: Indices) -> Images:
         try:
-            return adapt(source.read(indices), view, channels, size, margin)
+            return adapt(source.read(indices if chosen is None else chosen[indices]), view, channels, size, margin)
         except DataError as error:
             message = str(error)
             raise DataError(message if source.where in message else f"{source.where}: {message}") from None
@@ -190,13 +197,22 @@ def _adapted(
         read = functools.partial(np.take, decoded, axis=0)
     else:
         images(np.arange(1))  # a set of the wrong form should fail when it is loaded, not in the middle of training
-    labels, classes, names = _labels(source, entry, length)
+    labels, classes, names = labels_of(source, entry)
+    labels = labels if labels is None or chosen is None else labels[chosen]
     digest = hashlib.sha256(f"{source.digest} {astuple(view)} {shape} {size} {length}".encode()).hexdigest()
-    stem = Path(name).stem if entry is None else name
-    return ImageSet(stem, split, shape, classes, names, digest, length, read, labels)
+    return ImageSet(title(name), split, shape, classes, names, digest, length, read, labels)
 
 
-def _labels(source: Source, entry: Entry | None, length: int) -> tuple[Indices | None, int, tuple[str, ...]]:
+def _chosen(length: int, limit: int | None) -> Indices | None:
+    """Which images a limit takes: a fixed random choice, in their order. The first so many would be one class of a set
+    that is sorted by class, as every folder of images is."""
+    if limit is None or limit >= length:
+        return None
+    return np.sort(noise.generator(length, limit).choice(length, limit, replace=False))
+
+
+def labels_of(source: Source, entry: Entry | None) -> tuple[Indices | None, int, tuple[str, ...]]:
+    """The labels counted from 0 (or None), how many classes there are, and their names."""
     labels = source.labels
     if labels is None or (entry is not None and not entry.classes):
         return None, 0, ()
@@ -207,7 +223,7 @@ def _labels(source: Source, entry: Entry | None, length: int) -> tuple[Indices |
         wrong = int(labels.min() if labels.min() < 0 else labels.max())
         raise DataError(f"{source.where}: label {wrong} where there are {classes} classes, 0 to {classes - 1}")
     names = source.class_names or (entry.class_names if entry else ())
-    return labels[:length], classes, names if len(names) == classes else tuple(map(str, range(classes)))
+    return labels, classes, names if len(names) == classes else tuple(map(str, range(classes)))
 
 
 def _permuted(name: str, inner: ImageSet) -> ImageSet:

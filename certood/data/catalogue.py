@@ -1,0 +1,128 @@
+"""What stands behind `certood data list | info | prepare`: the named sets, where each is, and a copy as parquet."""
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from certood.data import entries
+from certood.data.entries import Entry
+from certood.data.formats import Indices, Source
+from certood.data.sources import SPLITS, labels_of, open_source, title, whereabouts_of
+from certood.errors import DataError
+
+ROWS = 1000  # images written together: one row group of the file
+
+Whereabouts = Literal["local", "hub", "generated", "missing"]
+Progress = Callable[[str, int, int], None]  # split, images written, images in all
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every set that certood knows by name."""
+    return entries.ENTRIES
+
+
+def whereabouts(entry: Entry, folder: Path | None, split: str | None = None) -> Whereabouts:
+    """Where a set (or one split of it) would come from, without opening a file or asking the network.
+
+    "local": files in the data folder; "hub": not there, but the hub has it (its cache perhaps too); "generated": drawn,
+    or carried by installed packages; "missing": only the user can get it, `entry.obtain` says how.
+    """
+    if entry.kind != "files":
+        return "generated"
+    splits = (split,) if split else tuple(entry.sizes)
+    if any(whereabouts_of(entry.name, each, folder) for each in splits):
+        return "local"
+    return "hub" if entry.hub else "missing"
+
+
+def prepare(name: str, directory: Path, folder: Path | None, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Write every split that can be had as `<directory>/<name>/<split>.parquet` in the hub's image layout.
+
+    The images are written raw, before any view, so that loading the copy gives what loading the source gives. A file
+    appears whole or not at all.
+    """
+    entry = entries.find(name)
+    if entry is not None and entry.kind == "noise":
+        raise DataError(f"{name} is drawn from a seed; there is nothing to prepare")
+    written, unreachable = [], []
+    for split in _splits(name, entry, folder):
+        target = directory / title(name) / f"{split}.parquet"
+        local = entry is not None and entry.kind == "demo"
+        if not local:
+            place = whereabouts_of(name, split, folder)
+            if place is not None and target.resolve() in [path.resolve() for path in place.paths]:
+                raise DataError(f"{target} is itself the source of {name}/{split}; name another directory")
+            local = place is not None
+        try:
+            source = open_source(name, split, folder)
+        except DataError as error:
+            if local:
+                raise
+            unreachable.append(error)  # a split that is nowhere is no reason to refuse the other
+            continue
+        _write(source, entry, target, split, progress)
+        written.append(target)
+    if not written:
+        raise unreachable[0]
+    return tuple(written)
+
+
+def _splits(name: str, entry: Entry | None, folder: Path | None) -> tuple[str, ...]:
+    if entry is not None:
+        return tuple(entry.sizes)
+    places = [whereabouts_of(name, split, folder) for split in SPLITS]
+    if places[0] != places[1]:
+        return SPLITS
+    # One file, or a folder without splits: the same images must not become both.
+    return ("train",) if "train" in Path(name).name else ("test",)
+
+
+def _write(source: Source, entry: Entry | None, target: Path, split: str, progress: Progress | None) -> None:
+    import datasets
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+    labels, classes, names = labels_of(source, entry)
+    features: dict[str, Any] = {"image": datasets.Image()}
+    if classes:
+        features["label"] = datasets.ClassLabel(names=list(names))
+    schema = datasets.Features(features).arrow_schema
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(temporary, schema) as writer:
+            for start in range(0, source.length, ROWS):
+                rows = np.arange(start, min(start + ROWS, source.length))
+                columns: dict[str, Any] = {
+                    "image": [{"bytes": data, "path": None} for data in _compressed(source, rows)]
+                }
+                if labels is not None:
+                    columns["label"] = labels[rows]
+                writer.write_table(pa.table(columns, schema=schema))
+                if progress:
+                    progress(split, int(rows[-1]) + 1, source.length)
+        temporary.replace(target)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {target}: {error.strerror or error}; free space or choose another directory"
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _compressed(source: Source, rows: Indices) -> list[bytes]:
+    """The images as the source has them compressed, else as PNG, which loses nothing."""
+    if source.encoded is not None:
+        return source.encoded(rows)
+    from PIL import Image
+
+    compressed = []
+    for pixels in source.read(rows):
+        with io.BytesIO() as file:
+            Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels).save(file, "PNG")
+            compressed.append(file.getvalue())
+    return compressed
