@@ -1,4 +1,4 @@
-"""Attacks maximise a score over a `Box`: what they find is a lower bound of the worst case, the bounds are an upper one.
+"""Attacks maximise a score over a `Box`: what they find bounds the worst case from below, as intervals do from above.
 
 The caller owns the Box and the attack projects every point into it, so no attack can claim more than its threat model.
 """

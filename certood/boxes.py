@@ -62,7 +62,9 @@ class Box:
                 raise BoxError(f"empty Box: lower exceeds upper in {int((lower > upper).sum())} coordinates")
             if lower.data_ptr() == upper.data_ptr():
                 upper = upper.clone()  # a network may work in place on one end
-        self._lower, self._upper, self._source, self._aliased = lower, upper, None, False
+        self._lower, self._upper = lower, upper
+        self._source: Affine | None = None
+        self._aliased = False
 
     @classmethod
     def of(cls, lower: Tensor, upper: Tensor, source: Affine | None = None, aliased: bool = False) -> Self:

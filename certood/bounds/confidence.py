@@ -120,6 +120,6 @@ def _checked(bound: Tensor) -> Tensor:
     if not torch.compiler.is_compiling() and bool(bound.isnan().any()):
         samples = int(bound.isnan().flatten(1).any(1).sum() if bound.ndim > 1 else bound.isnan().sum())
         raise NoGuarantee(
-            f"the bound is NaN for {samples} of {len(bound)} samples: the network's weights or activations are not finite"
+            f"the bound is NaN for {samples} of {len(bound)} samples: its weights or activations are not finite"
         )
     return bound

@@ -62,7 +62,7 @@ def _ends(value: Any) -> tuple[Any, Any]:
     return (value.lower, value.upper) if isinstance(value, Box) else (value, value)
 
 
-# ---- affine: c' = f(c), r' = |f|(r) -----------------------------------------------------------------------------------
+# ---- affine: c' = f(c), r' = |f|(r) ----------------------------------------------------------------------------------
 
 
 def _affine(
@@ -116,7 +116,7 @@ def batch_norm(
     return Box.of(centre - radius, centre + radius)
 
 
-# ---- monotone: l' = f(l), u' = f(u) -----------------------------------------------------------------------------------
+# ---- monotone: l' = f(l), u' = f(u) ----------------------------------------------------------------------------------
 
 
 def _monotone(function: Callable[..., Any], box: Box, *rest: Any, aliased: bool = False, **more: Any) -> Any:
@@ -190,7 +190,7 @@ def dropout(box: Box, p: float = 0.5, training: bool = True) -> Box:
     return box
 
 
-# ---- arithmetic -------------------------------------------------------------------------------------------------------
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
 
 
 @rule(*_named("add"))
@@ -244,7 +244,7 @@ rule(*_named("maximum"))(partial(_extremum, torch.maximum))
 rule(*_named("minimum"))(partial(_extremum, torch.minimum))
 
 
-# ---- valley: l' = f(clamp(x*, l, u)), u' = max(f(l), f(u)) ------------------------------------------------------------
+# ---- valley: l' = f(clamp(x*, l, u)), u' = max(f(l), f(u)) -----------------------------------------------------------
 
 
 def _valley(function: Callable[..., Tensor], bottom: float, box: Box, *rest: Any, **more: Any) -> Box:

@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,25 +92,30 @@ def _write(source: Source, entry: Entry | None, target: Path, split: str, progre
     if classes:
         features["label"] = datasets.ClassLabel(names=list(names))
     schema = datasets.Features(features).arrow_schema
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(temporary, schema) as writer:
+        with _whole_or_not_at_all(target) as temporary, pq.ParquetWriter(temporary, schema) as writer:
             for start in range(0, source.length, ROWS):
                 rows = np.arange(start, min(start + ROWS, source.length))
-                columns: dict[str, Any] = {
-                    "image": [{"bytes": data, "path": None} for data in _compressed(source, rows)]
-                }
+                images = [{"bytes": data, "path": None} for data in _compressed(source, rows)]
+                columns: dict[str, Any] = {"image": images}
                 if labels is not None:
                     columns["label"] = labels[rows]
                 writer.write_table(pa.table(columns, schema=schema))
                 if progress:
                     progress(split, int(rows[-1]) + 1, source.length)
-        temporary.replace(target)
     except OSError as error:
-        raise DataError(
-            f"cannot write {target}: {error.strerror or error}; free space or choose another directory"
-        ) from None
+        reason = error.strerror or error
+        raise DataError(f"cannot write {target}: {reason}; free space or choose another directory") from None
+
+
+@contextmanager
+def _whole_or_not_at_all(target: Path) -> Iterator[Path]:
+    """A name beside the target to write to, which becomes the target if all goes well and vanishes if not."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -21,16 +21,10 @@ from certood.data.places import PICTURES, Place
 from certood.data.views import Pixels
 from certood.errors import DataError
 
-LABELS = (
-    "label",
-    "labels",
-    "fine_label",
-    "cls",
-    "target",
-)  # in this order; cls is webdataset's, fine_label CIFAR-100's
-HUB_PATIENCE = (
-    5.0  # seconds for the one question whether the hub answers; its client alone would retry for 20 s and more
-)
+# In this order; cls is webdataset's, fine_label CIFAR-100's.
+LABELS = ("label", "labels", "fine_label", "cls", "target")
+# Seconds for the one question whether the hub answers: its client alone would retry for 20 s and more.
+HUB_PATIENCE = 3.0
 
 # Threads pay only where decoding one image is long against handing the GIL over. Measured on 2 cores: 60,000 MNIST PNGs
 # of 300 bytes 1.4 s serial, 1.9 s with 2 threads; 256x256 JPEGs of 10 kB 0.53 ms serial, 0.27 ms with 2.
@@ -51,10 +45,16 @@ def from_files(place: Place) -> Source:
         try:
             # Named as one split "whole": `datasets` would otherwise read meaning into folders called train or test.
             found = {"data_files": {"whole": [str(path) for path in files]}}
-            labelled = {"drop_labels": len({path.parent for path in files}) == 1} if place.kind == "folder" else {}
-            dataset = datasets.load_dataset(builder, split="whole", **found, **labelled)
+            options: dict[str, Any] = {}
+            if place.kind == "folder":
+                options = {"drop_labels": len({path.parent for path in files}) == 1}
+            if place.kind == "parquet":
+                options = {"batch_size": 1000}  # by default a row group's, which in an empty file is 0 and refused
+            dataset = datasets.load_dataset(builder, split="whole", **found, **options)
         except Exception as error:
             # Any reader below `datasets` may fail in its own way (pyarrow, tarfile, fsspec); all mean: not readable.
+            if "corresponds to no data" in str(error):
+                raise DataError(f"{where}: holds no images") from None
             raise DataError(
                 f"{where}: not readable as {place.kind} ({_reason(error)}); write or download it again"
             ) from None

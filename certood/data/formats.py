@@ -79,7 +79,7 @@ def from_arrays(images: Any, labels: Any, *, digest: str, where: str, class_name
 def npz(path: Path) -> Source:
     """Arrays `images` and, optionally, `labels`."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             if "images" not in archive:
                 raise DataError(f"{path}: no array called 'images'; found {', '.join(archive) or 'none'}")
             images, labels = archive["images"], archive.get("labels")

@@ -167,8 +167,10 @@ def _opened(place: places.Place) -> Source:
 
 def title(name: str) -> str:
     """What a set is called: its name, or for a path the last part of it that says something."""
-    path = Path(name)
-    return path.resolve().parent.name if path.stem in SPLITS else path.stem
+    path = Path(name).resolve()
+    if not path.is_file():
+        return path.name
+    return path.parent.name if path.stem in SPLITS else path.stem
 
 
 def _adapted(

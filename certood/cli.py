@@ -1,0 +1,154 @@
+"""The command line. Thin: it reads arguments, calls one function and prints; what is slow to import waits for its turn."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tyro
+
+import certood
+from certood.errors import CertoodError, RecipeError
+from certood.recipes import RECIPES, Recipe, Scale, recipe
+
+Arguments = TypeVar("Arguments")
+
+HELP = """certood: image classifiers that provably know when they don't know
+
+  certood demo                                        train GOOD on the built-in data, no download
+  certood train mnist --out runs/good --data DIR      train a recipe into a run folder
+  certood data list                                   the image sets, and which of them are here
+
+  certood COMMAND --help explains a command, certood --version tells the version."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a recipe into a run folder.
+
+    Example: certood train mnist --method good --quantile 0.8 --data images --out runs/mnist-good80
+    """
+
+    recipe: tyro.conf.OmitArgPrefixes[Recipe]
+    out: Path
+    """run folder to write"""
+    scale: Scale = "cpu"
+    """paper: exactly as published, for GPUs and days; cpu: for two cores and minutes"""
+    data: Path | None = None
+    """folder with image sets, NAME/SPLIT.parquet or other forms; also CERTOOD_DATA"""
+    resume: bool = False
+    """go on with the run in --out where it was stopped, if there is one"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where to compute"""
+    workers: int = 0
+    """processes that read images ahead"""
+    checkpoint_minutes: float = 10.0
+    """time between checkpoints; 0 for one after every step"""
+
+
+def train(arguments: Sequence[str]) -> None:
+    parsed = _parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
+    from certood.training import Machine
+    from certood.training import train as run_training
+
+    machine = Machine(parsed.device, parsed.workers, parsed.checkpoint_minutes)
+    run = run_training(parsed.recipe, parsed.out, _data_folder(parsed.data), machine, parsed.resume)
+    print((run.folder / "card.md").read_text(encoding="utf-8"))
+
+
+def _recipe_before_overrides(arguments: Sequence[str]) -> Recipe:
+    """The recipe's own settings depend on its name and three options; all else on the command line overrides them."""
+    import argparse
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option, kind in (("--method", str), ("--scale", str), ("--epochs", int)):
+        parser.add_argument(option, type=kind)
+    chosen, rest = parser.parse_known_args(list(arguments))
+    if any(word in ("--help", "-h") for word in rest) and (not rest or rest[0].startswith("-")):
+        return recipe("mnist")
+    if not rest or rest[0].startswith("-"):
+        raise RecipeError(f"which recipe? certood train {'|'.join(RECIPES)} --out RUN")
+    return recipe(rest[0], chosen.method or "good", chosen.scale or "cpu", chosen.epochs)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train GOOD on the built-in data: handwritten digits against photographs, nothing is downloaded.
+
+    Example: certood demo --out runs/demo
+    """
+
+    out: Path = Path("runs/demo")
+    """folder for the run; a finished one is kept, an unfinished one resumed"""
+    seed: int = 0
+    """of everything random"""
+
+
+def demo(arguments: Sequence[str]) -> None:
+    parsed = _parse(Demo, arguments, "demo")
+    train(["demo", "--out", str(parsed.out / "good"), "--seed", str(parsed.seed), "--resume"])
+
+
+def data(arguments: Sequence[str]) -> None:
+    from certood.data import commands
+
+    commands.main(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"demo": demo, "train": train, "data": data}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(HELP)
+        return
+    if words[0] == "--version":
+        print(f"certood {certood.__version__}")
+        return
+    try:
+        if words[0] not in COMMANDS:
+            raise CertoodError(f"no command is called {words[0]!r}; there are {', '.join(COMMANDS)}")
+        COMMANDS[words[0]](words[1:])
+    except CertoodError as error:
+        print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("certood: stopped; the same command with --resume goes on", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more: Any) -> Arguments:
+    """tyro, with its boxed errors made one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                kind, args=list(arguments), prog=f"certood {command}", config=(tyro.conf.FlagCreatePairsOff,), **more
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+    raise CertoodError(f"{_first_sentence(complaint.getvalue())} (certood {command} --help)")
+
+
+def _first_sentence(box: str) -> str:
+    """The text of a box that rich drew, up to its first rule."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
+    text: list[str] = []
+    for line in lines[1:]:
+        if not line.strip("─"):
+            break
+        text.append(line)
+    return " ".join(text) or box.strip()
+
+
+def _data_folder(given: Path | None) -> Path | None:
+    folder = given or (Path(os.environ["CERTOOD_DATA"]) if os.environ.get("CERTOOD_DATA") else None)
+    if folder is not None and not folder.is_dir():
+        raise CertoodError(f"there is no data folder {folder}")
+    return folder

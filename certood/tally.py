@@ -1,0 +1,85 @@
+"""What one epoch adds up to: the row of log.csv, and whether training still makes sense."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from certood.errors import TrainingFailed
+
+SUMS = ("samples", "loss", "loss_in", "loss_out", "correct", "confidence_in", "looks", "confidence_out", "bound_out")
+PATIENCE = 3  # epochs in a row with the uniform answer before training is given up
+DIVERGED = (
+    "diverged in epoch {epoch:.1f}: the loss is {loss}. "
+    "Lower --lr, set --clip-gradient 1, or raise --kappa-ramp and --eps-ramp"
+)
+SETTLED = 200  # steps before which an answer near the uniform one is only the beginning
+
+
+@final
+class Tally:
+    """Sums stay on the device, so that counting does not wait for it; they are part of a checkpoint."""
+
+    def __init__(self, device: torch.device, sums: Tensor | None = None, seconds: float = 0.0) -> None:
+        self.began = time.monotonic() - seconds
+        self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=device) if sums is None else sums.to(device)
+
+    def step(self, loss: Tensor, loss_in: Tensor, loss_out: Tensor, log_probs: Tensor, labels: Tensor) -> None:
+        samples = len(labels)
+        top, predicted = log_probs.detach().max(1)
+        self._add("samples", torch.tensor(float(samples)))
+        self._add("loss", loss.detach() * samples)
+        self._add("loss_in", loss_in.detach().sum())
+        self._add("loss_out", loss_out.detach().mean() * samples)
+        self._add("correct", (predicted == labels).sum())
+        self._add("confidence_in", top.exp().sum())
+
+    def look(self, confidence: Tensor, bound: Tensor) -> None:
+        """A look at one out-batch: its mean confidence and the mean of its guaranteed bounds."""
+        self._add("looks", torch.tensor(1.0))
+        self._add("confidence_out", confidence.mean())
+        self._add("bound_out", bound.mean())
+
+    def seconds(self) -> float:
+        """Since the epoch began, pauses between runs left out."""
+        return time.monotonic() - self.began
+
+    def means(self) -> dict[str, float]:
+        sums = dict(zip(SUMS, self.sums.tolist(), strict=True))
+        samples, looks = max(sums["samples"], 1.0), sums["looks"] or math.nan
+        means = {name: sums[name] / samples for name in ("loss", "loss_in", "loss_out", "confidence_in")}
+        means |= {name: sums[name] / looks for name in ("confidence_out", "bound_out")}
+        return means | {"accuracy": sums["correct"] / samples}
+
+    def _add(self, name: str, value: Tensor) -> None:
+        self.sums[SUMS.index(name)] += value
+
+
+@final
+class Watch:
+    """Stops a training that has diverged, or that gives every image the uniform answer and will not recover."""
+
+    def __init__(self, classes: int, uniform_epochs: int = 0) -> None:
+        self.classes, self.uniform_epochs = classes, uniform_epochs
+
+    def diverged(self, epoch: float, means: Mapping[str, float]) -> None:
+        if not math.isfinite(means["loss"]):
+            raise TrainingFailed(DIVERGED.format(epoch=epoch, loss=means["loss"]))
+
+    def collapsed(self, epoch: int, steps: int, means: Mapping[str, float], last: bool) -> str | None:
+        """After an epoch: a warning while it may recover, an error when it will not."""
+        uniform = means["confidence_in"] < 1.2 / self.classes and means["accuracy"] < 2 / self.classes
+        self.uniform_epochs = self.uniform_epochs + 1 if uniform and steps >= SETTLED else 0
+        if self.uniform_epochs == 0:
+            return None
+        finding = (
+            f"collapsed to the uniform answer: accuracy {means['accuracy']:.1%}, mean confidence "
+            f"{means['confidence_in']:.1%} after epoch {epoch + 1}. "
+            "Raise --kappa-ramp and --eps-ramp, or lower --kappa, --quantile or --lr"
+        )
+        if self.uniform_epochs >= PATIENCE or last:
+            raise TrainingFailed(finding)
+        return finding
