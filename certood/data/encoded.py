@@ -55,6 +55,10 @@ def from_files(place: Place) -> Source:
             # Any reader below `datasets` may fail in its own way (pyarrow, tarfile, fsspec); all mean: not readable.
             if "corresponds to no data" in str(error):
                 raise DataError(f"{where}: holds no images") from None
+            if getattr(error.__cause__ or error, "errno", None):  # the operating system refused, not the format
+                cache = datasets.config.HF_DATASETS_CACHE
+                advice = f"`datasets` keeps a copy in {cache}: is there space, or set HF_HOME to another folder"
+                raise DataError(f"{where}: cannot be read ({_reason(error)}); {advice}") from None
             raise DataError(
                 f"{where}: not readable as {place.kind} ({_reason(error)}); write or download it again"
             ) from None
