@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from certood import attacks, methods, networks, recipes, runs
+    from certood import attacks as attacks
+    from certood import methods as methods
+    from certood import networks as networks
+    from certood import recipes as recipes
+    from certood import runs as runs
     from certood.bounds import Box, confidence_upper, logit_gaps, max_gap
     from certood.errors import CertoodError, UnsupportedOperation
 

@@ -1,21 +1,18 @@
-"""The command line. Thin: it reads arguments, calls one function and prints; what is slow to import waits for its turn."""
+"""The command line. Thin: it reads arguments, calls one function and prints. What is slow to import waits its turn."""
 
-import contextlib
-import io
-import os
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import tyro
 
 import certood
+from certood.arguments import data_folder, parse
 from certood.errors import CertoodError, RecipeError
 from certood.recipes import RECIPES, Recipe, Scale, recipe
-
-Arguments = TypeVar("Arguments")
 
 HELP = """certood: image classifiers that provably know when they don't know
 
@@ -28,9 +25,10 @@ HELP = """certood: image classifiers that provably know when they don't know
 
 @dataclass(frozen=True)
 class Train:
-    """Train a recipe into a run folder.
+    """certood train RECIPE --out RUN: train mnist, svhn, cifar10 or demo into a run folder.
 
     Example: certood train mnist --method good --quantile 0.8 --data images --out runs/mnist-good80
+    The defaults below follow from the recipe, --scale and --method: certood train svhn --scale paper --help
     """
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe]
@@ -51,19 +49,17 @@ class Train:
 
 
 def train(arguments: Sequence[str]) -> None:
-    parsed = _parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
+    parsed = parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
     from certood.training import Machine
     from certood.training import train as run_training
 
     machine = Machine(parsed.device, parsed.workers, parsed.checkpoint_minutes)
-    run = run_training(parsed.recipe, parsed.out, _data_folder(parsed.data), machine, parsed.resume)
+    run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
     print((run.folder / "card.md").read_text(encoding="utf-8"))
 
 
 def _recipe_before_overrides(arguments: Sequence[str]) -> Recipe:
     """The recipe's own settings depend on its name and three options; all else on the command line overrides them."""
-    import argparse
-
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option, kind in (("--method", str), ("--scale", str), ("--epochs", int)):
         parser.add_argument(option, type=kind)
@@ -89,14 +85,14 @@ class Demo:
 
 
 def demo(arguments: Sequence[str]) -> None:
-    parsed = _parse(Demo, arguments, "demo")
+    parsed = parse(Demo, arguments, "demo")
     train(["demo", "--out", str(parsed.out / "good"), "--seed", str(parsed.seed), "--resume"])
 
 
 def data(arguments: Sequence[str]) -> None:
-    from certood.data import commands
+    from certood.cli_data import data as run_data
 
-    commands.main(arguments)
+    run_data(arguments)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"demo": demo, "train": train, "data": data}
@@ -120,35 +116,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("certood: stopped; the same command with --resume goes on", file=sys.stderr)
         sys.exit(130)
-
-
-def _parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more: Any) -> Arguments:
-    """tyro, with its boxed errors made one line."""
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(
-                kind, args=list(arguments), prog=f"certood {command}", config=(tyro.conf.FlagCreatePairsOff,), **more
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-    raise CertoodError(f"{_first_sentence(complaint.getvalue())} (certood {command} --help)")
-
-
-def _first_sentence(box: str) -> str:
-    """The text of a box that rich drew, up to its first rule."""
-    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
-    text: list[str] = []
-    for line in lines[1:]:
-        if not line.strip("─"):
-            break
-        text.append(line)
-    return " ".join(text) or box.strip()
-
-
-def _data_folder(given: Path | None) -> Path | None:
-    folder = given or (Path(os.environ["CERTOOD_DATA"]) if os.environ.get("CERTOOD_DATA") else None)
-    if folder is not None and not folder.is_dir():
-        raise CertoodError(f"there is no data folder {folder}")
-    return folder

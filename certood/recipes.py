@@ -33,9 +33,9 @@ class Recipe:
     out_set: str = "tiny_imagenet"
     """out-distribution image set for training"""
     in_limit: int = 0
-    """use only the first so many in-images; 0 for all"""
+    """use only so many in-images, always the same choice; 0 for all"""
     out_limit: int = 0
-    """use only the first so many out-images; 0 for all"""
+    """use only so many out-images, always the same choice; 0 for all"""
     network: str = "S"
     """L and XL as in the paper, M, S, XS smaller"""
     channels: int = 1

@@ -1,0 +1,47 @@
+"""What every command shares: dataclass -> arguments through tyro, its boxed errors made one line, the data folder."""
+
+import contextlib
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+
+from certood.errors import CertoodError
+
+Arguments = TypeVar("Arguments")
+
+
+def parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more: Any) -> Arguments:
+    complaint = io.StringIO()
+    config = (tyro.conf.FlagCreatePairsOff,)
+    try:
+        with contextlib.redirect_stderr(complaint):
+            parsed: Arguments = tyro.cli(kind, args=list(arguments), prog=f"certood {command}", config=config, **more)
+        return parsed
+    except SystemExit as stop:
+        if not stop.code:  # --help
+            raise
+    raise CertoodError(f"{_first_sentence(complaint.getvalue())}; see certood {command} --help")
+
+
+def _first_sentence(box: str) -> str:
+    """The text of a box that rich drew, up to its first rule."""
+    text: list[str] = []
+    for line in box.splitlines()[1:]:
+        line = line.strip("│╭╮╰╯ ")
+        if not line.strip("─"):
+            break
+        text.append(line)
+    return " ".join(text).rstrip(".") or box.strip()
+
+
+def data_folder(given: Path | None) -> Path | None:
+    """--data, else CERTOOD_DATA, else none."""
+    variable = os.environ.get("CERTOOD_DATA")
+    folder = given or (Path(variable) if variable else None)
+    if folder is not None and not folder.is_dir():
+        raise CertoodError(f"there is no data folder {folder}")
+    return folder

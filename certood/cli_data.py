@@ -1,0 +1,137 @@
+"""`certood data list | info | prepare`: which image sets there are, which are here, and a copy as parquet."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from certood.arguments import data_folder, parse
+from certood.data.catalogue import catalogue, prepare, whereabouts
+from certood.data.entries import Entry, known
+from certood.errors import CertoodError
+
+HELP = """Image sets: for training, and to be told from what was trained on.
+
+  certood data list [--data DIR] [--json]       every named set, and whether it is here
+  certood data info NAME [--data DIR] [--json]  where it comes from, its size, splits, licence
+  certood data prepare NAME DIR [--data DIR]    write DIR/NAME/SPLIT.parquet from whatever source is there
+
+Wherever a name is asked for, a path does as well: a folder of images (one folder a class), a parquet, npz, tar or idx
+file. --data (or CERTOOD_DATA) is a folder with NAME/SPLIT.parquet, or NAME/ in any of these forms; what is not there
+comes from the Hugging Face hub."""
+
+
+@dataclass(frozen=True)
+class List:
+    """Every set that has a name, and whether it is here. Example: certood data list --data images"""
+
+    data: Path | None = None
+    """folder with image sets; also CERTOOD_DATA"""
+    json: bool = False
+    """for programs"""
+
+
+@dataclass(frozen=True)
+class Info(List):
+    """Where a set comes from, its size, splits and licence. Example: certood data info svhn"""
+
+    name: tyro.conf.Positional[str] = tyro.MISSING
+    """a name of `certood data list`"""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Write DIR/NAME/SPLIT.parquet. Example: certood data prepare fashion_mnist images --data downloads"""
+
+    name: tyro.conf.Positional[str]
+    """a name of `certood data list`, or a path"""
+    directory: tyro.conf.Positional[Path]
+    """where to write"""
+    data: Path | None = None
+    """where the source is; also CERTOOD_DATA"""
+
+
+def data(arguments: Sequence[str]) -> None:
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print(HELP)
+        return
+    if arguments[0] not in COMMANDS:
+        raise CertoodError(f"no command is called data {arguments[0]}; there are {', '.join(COMMANDS)}")
+    COMMANDS[arguments[0]](arguments[1:])
+
+
+def _list(arguments: Sequence[str]) -> None:
+    parsed = parse(List, arguments, "data list")
+    folder = data_folder(parsed.data)
+    rows = [_facts(entry, folder) for entry in catalogue()]
+    if parsed.json:
+        print(json.dumps(rows, indent=2))
+        return
+    line = "{:<20}{:>11}{:>9}  {:<12}{}"
+    print(line.format("name", "train", "test", "here", "licence"))
+    for row in rows:
+        sizes = [_number(row["splits"].get(split)) for split in ("train", "test")]
+        print(line.format(row["name"], *sizes, HERE[row["whereabouts"]], row["licence"]))
+        print(f"  {row['about']}")
+    print("permuted_pixels:NAME is any of these with the pixels of every image shuffled.")
+
+
+def _info(arguments: Sequence[str]) -> None:
+    parsed = parse(Info, arguments, "data info")
+    facts = _facts(known(parsed.name), data_folder(parsed.data))
+    if parsed.json:
+        print(json.dumps(facts, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{split} {_number(size)}" for split, size in value.items())
+        table.add_row(key.replace("_", " "), ", ".join(value) if isinstance(value, list) else str(value))
+    Console().print(table)
+
+
+def _prepare(arguments: Sequence[str]) -> None:
+    parsed = parse(Prepare, arguments, "data prepare")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(split: str, done: int, total: int) -> None:
+            task = tasks.setdefault(split, bar.add_task(split, total=total)) if split not in tasks else tasks[split]
+            bar.update(task, completed=done)
+
+        written = prepare(parsed.name, parsed.directory, data_folder(parsed.data), show)
+    for path in written:
+        print(path)
+
+
+HERE = {"local": "yes", "hub": "on the hub", "generated": "built in", "missing": "no"}
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"list": _list, "info": _info, "prepare": _prepare}
+
+
+def _facts(entry: Entry, folder: Path | None) -> dict[str, Any]:
+    form = (
+        f"{'grey' if entry.channels == 1 else 'colour'}, {f'{entry.size}x{entry.size}' if entry.size else 'any size'}"
+    )
+    return {
+        "name": entry.name,
+        "about": entry.about,
+        "splits": entry.sizes,
+        "classes": entry.classes,
+        "form": f"{'grey' if entry.channels == 1 else 'colour'}, {size}",
+        "licence": entry.licence,
+        "hub": entry.hub or "",
+        "whereabouts": whereabouts(entry, folder),
+        "how_to_get_it": entry.obtain,
+        "class_names": list(entry.class_names),
+    }
+
+
+def _number(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}" if size else "any"
