@@ -116,9 +116,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"list": _list, "info": _
 
 
 def _facts(entry: Entry, folder: Path | None) -> dict[str, Any]:
-    form = (
-        f"{'grey' if entry.channels == 1 else 'colour'}, {f'{entry.size}x{entry.size}' if entry.size else 'any size'}"
-    )
+    size = f"{entry.size}x{entry.size}" if entry.size else "any size"
     return {
         "name": entry.name,
         "about": entry.about,

@@ -1,0 +1,33 @@
+"""Shared by all tests: one torch thread each under xdist, caches in a folder of their own, where the real images are."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).parents[1]
+IMAGES = REPOSITORY.parent / "shared" / "data"
+
+settings.register_profile("certood", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("certood")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _two_cores_are_shared() -> None:
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def images() -> Path:
+    """The folder of real image sets, outside the repository."""
+    if not (IMAGES / "mnist" / "test.parquet").is_file():
+        pytest.skip("the real image sets are not beside this checkout (shared/data)")
+    return IMAGES
+
+
+@pytest.fixture(autouse=True)
+def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CERTOOD_DATA", raising=False)
