@@ -1,6 +1,5 @@
 """Shared by all tests: one torch thread each under xdist, caches in a folder of their own, where the real images are."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ settings.register_profile("certood", deadline=None, suppress_health_check=[Healt
 settings.load_profile("certood")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _two_cores_are_shared() -> None:
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        torch.set_num_threads(1)
+torch.set_num_threads(1)  # tests run side by side, and threads that wait for each other spin
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,5 @@
+"""python -m certood is certood."""
+
+from certood.cli import main
+
+main()

@@ -1,0 +1,243 @@
+"""Every method keeps one contract, and each equals its formula written another way."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from certood import networks
+from certood.assembly import method_of, optimiser_of
+from certood.bounds import Box, confidence_upper, logit_gaps
+from certood.detectors import Softmax
+from certood.errors import RecipeError
+from certood.methods import ACET, CEDA, GOOD, METHODS, OE, Method, Plain
+from certood.recipes import RECIPES, Recipe, recipe
+
+EXAMPLES: list[Method] = [Plain(), OE(), CEDA(), ACET(steps=4), *(GOOD(q) for q in (0.0, 0.3, 1.0))]
+OUT = [method for method in EXAMPLES if method.uses_out]
+
+
+def problem(seed: int = 0) -> tuple[Softmax, Tensor, Tensor, Tensor]:
+    torch.manual_seed(seed)
+    network = networks.build("XS", channels=1, size=8, classes=4)
+    return Softmax(network), torch.rand(10, 1, 8, 8), torch.randint(4, (10,)), torch.rand(7, 1, 8, 8)
+
+
+def total(method: Method, detector: Softmax, x: Tensor, labels: Tensor, x_out: Tensor, eps: float = 0.05) -> Tensor:
+    return method.in_loss(detector, x, labels)[0].mean() + 0.5 * method.out_loss(detector, x_out, eps).mean()
+
+
+# ---- the contract ------------------------------------------------------------------------------------------------------
+
+
+def test_every_method_is_an_example() -> None:
+    assert {type(method) for method in EXAMPLES} == set(METHODS.values())
+
+
+@pytest.mark.parametrize("method", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("eps", [0.0, 0.05])
+def test_losses_are_per_sample_and_finite(method: Method, eps: float) -> None:
+    detector, x, labels, x_out = problem()
+    in_loss, log_probs = method.in_loss(detector, x, labels)
+    out_loss = method.out_loss(detector, x_out, eps)
+    assert in_loss.shape == (10,)
+    assert out_loss.shape == (7,)
+    assert in_loss.isfinite().all()
+    assert out_loss.isfinite().all()
+    assert torch.allclose(log_probs.exp().sum(1), torch.ones(10, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("method", EXAMPLES, ids=repr)
+def test_a_sample_pays_the_same_alone(method: Method) -> None:
+    if isinstance(method, GOOD) and 0 < method.quantile < 1:
+        pytest.skip("a quantile is a property of the batch")
+    detector, _, _, x_out = problem()
+    together = method.out_loss(detector, x_out, 0.05)
+    alone = torch.cat([method.out_loss(detector, x_out[i : i + 1], 0.05) for i in range(7)])
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", EXAMPLES, ids=repr)
+def test_the_gradient_reaches_every_parameter(method: Method) -> None:
+    detector, x, labels, x_out = problem()
+    total(method, detector, x, labels, x_out).backward()
+    for name, weight in detector.network.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name
+        assert weight.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("method", OUT, ids=repr)
+def test_the_out_loss_alone_reaches_the_first_layer(method: Method) -> None:
+    detector, _, _, x_out = problem()
+    method.out_loss(detector, x_out, 0.05).mean().backward()
+    assert detector.network[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("method", EXAMPLES, ids=repr)
+def test_the_loss_falls(method: Method) -> None:
+    detector, x, labels, x_out = problem()
+    optimiser = torch.optim.Adam(detector.network.parameters(), 3e-3)
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = total(method, detector, x, labels, x_out, eps=0.005)  # random images cannot be told apart any farther
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("method", EXAMPLES, ids=repr)
+def test_the_bound_is_sound_after_training(method: Method) -> None:
+    detector, x, labels, x_out = problem()
+    optimiser = torch.optim.Adam(detector.network.parameters(), 3e-3)
+    for _ in range(10):
+        optimiser.zero_grad()
+        total(method, detector, x, labels, x_out).backward()
+        optimiser.step()
+    network = detector.network.double()
+    box = Box.around(x_out.double(), 0.05)
+    upper = confidence_upper(network, box)
+    for seed in range(50):
+        z = box.sample(torch.Generator().manual_seed(seed))
+        assert (network(z).softmax(1).amax(1) <= upper + 1e-12).all()
+
+
+@pytest.mark.parametrize("method", OUT, ids=repr)
+def test_the_uniform_answer_is_free(method: Method) -> None:
+    detector, _, _, x_out = problem()
+    nn.init.zeros_(detector.network[-1].weight)
+    nn.init.zeros_(detector.network[-1].bias)
+    least = {"OE": math.log(4), "ACET": math.log(4), "CEDA": -math.log(4), "GOOD": 0.0}[type(method).__name__]
+    assert torch.allclose(method.out_loss(detector, x_out, 0.05).double(), torch.tensor(least).double())
+
+
+# ---- formulas ----------------------------------------------------------------------------------------------------------
+
+
+def test_oe_and_ceda_by_hand() -> None:
+    detector, _, _, x_out = problem()
+    p = torch.softmax(detector.network(x_out).double(), 1).detach().numpy()
+    assert np.allclose(OE().out_loss(detector, x_out, 0.1).detach(), -np.log(p).mean(1))
+    assert np.allclose(CEDA().out_loss(detector, x_out, 0.1).detach(), np.log(p.max(1)))
+
+
+def naive_cub(network: nn.Module, x: Tensor, eps: float) -> Tensor:
+    """eq. 8 from all K^2 gaps."""
+    gaps = logit_gaps(network, Box.around(x, eps, cut=False)).flatten(1).amax(1)
+    return torch.log(gaps**2 / 2 + 1)
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.2, 0.5, 0.85, 1.0])
+def test_good_by_its_definition(quantile: float) -> None:
+    """eq. 10: sort by the potential loss; the floor(q M) cheapest pay it, the others pay the loss at eps = 0."""
+    detector, _, _, x_out = problem()
+    potential = naive_cub(detector.network, x_out, 0.05)
+    clean = naive_cub(detector.network, x_out, 0.0)
+    expected = clean.clone()
+    cheapest = potential.argsort()[: math.floor(quantile * 7)]
+    expected[cheapest] = potential[cheapest]
+    assert torch.allclose(GOOD(quantile).out_loss(detector, x_out, 0.05), expected, atol=1e-5)
+    gradients = []
+    for loss in (GOOD(quantile).out_loss(detector, x_out, 0.05), expected):
+        detector.network.zero_grad()
+        loss.mean().backward(retain_graph=True)
+        gradients.append(torch.cat([w.grad.flatten() for w in detector.network.parameters()]))
+    assert torch.allclose(*gradients, atol=1e-5)
+
+
+def test_quantile_counts_do_not_suffer_from_binary_fractions() -> None:
+    assert [GOOD(q).guaranteed_count(128) for q in (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)] == [25, 51, 76, 102, 115, 121]
+    assert GOOD(0.29).guaranteed_count(100) == 29
+    with pytest.raises(RecipeError, match="quantile"):
+        GOOD(80)
+
+
+class Counting(nn.Module):
+    """How many samples go through clean, and how many as boxes."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.clean, self.boxes = network, 0, 0
+
+    def forward(self, x: Tensor | Box) -> Tensor | Box:
+        if isinstance(x, Box):
+            self.boxes += len(x.lower)
+        else:
+            self.clean += len(x)
+        return self.network(x)
+
+
+@pytest.mark.parametrize(
+    ("quantile", "eps", "clean", "boxes"), [(1.0, 0.05, 0, 7), (1.0, 0.0, 7, 0), (0.0, 0.05, 7, 0), (0.6, 0.05, 3, 7)]
+)
+def test_good_computes_nothing_that_cannot_matter(quantile: float, eps: float, clean: int, boxes: int) -> None:
+    detector, _, _, x_out = problem()
+    counting = Counting(detector.network)
+    GOOD(quantile).out_loss(Softmax(counting), x_out, eps)
+    assert (counting.clean, counting.boxes) == (clean, boxes)
+
+
+def test_acet_attacks_inside_the_box_and_never_does_worse_than_the_image() -> None:
+    detector, _, _, x_out = problem()
+    detector.network[-1].weight.data *= 30  # fresh weights are nearly flat
+    clean = OE().out_loss(detector, x_out, 0)
+    attacked = ACET(steps=10).out_loss(detector, x_out, 0.05)
+    assert (attacked >= clean - 1e-9).all()
+    assert attacked.mean() > clean.mean() * 1.005
+
+
+# ---- recipes ---------------------------------------------------------------------------------------------------------
+
+
+PAPER = [(name, method) for name in ("mnist", "svhn", "cifar10") for method in METHODS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "method"), PAPER)
+def test_one_step_of_every_paper_recipe(name: str, method: str) -> None:
+    chosen = replace(recipe(name, method, "paper"), attack_steps=2)
+    torch.manual_seed(0)
+    network = networks.build(chosen.network, chosen.channels, chosen.size, 10)
+    shape = (2, chosen.channels, chosen.size, chosen.size)
+    optimiser = optimiser_of(chosen, network)
+    before = network[0].weight.detach().clone()
+    method_loss = method_of(chosen)
+    total(method_loss, Softmax(network), torch.rand(shape), torch.tensor([1, 2]), torch.rand(shape), 0.01).backward()
+    optimiser.step()
+    assert not torch.equal(before, network[0].weight)
+    assert all(weight.isfinite().all() for weight in network.parameters())
+
+
+def summed(chosen: Recipe) -> tuple[type[torch.optim.Optimizer], dict[str, float | bool]]:
+    """The paper's own figures, for losses summed over the batch (experimental details, appendix)."""
+    if chosen.name == "mnist":
+        return torch.optim.SGD, {"lr": 0.005 / 128, "momentum": 0.9, "nesterov": True, "weight_decay": 0.05}
+    lr = {"svhn": 0.01, "cifar10": 0.1}[chosen.name] / 128
+    return torch.optim.Adam, {"lr": lr, "weight_decay": 0.005, "eps": 1e-8}
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "demo"])
+def test_mean_losses_with_our_figures_equal_summed_losses_with_the_papers(name: str) -> None:
+    chosen = recipe(name, "oe", "paper")
+    weights = []
+    for reduce in ("mean", "sum"):
+        torch.manual_seed(0)
+        network = networks.build("XS", chosen.channels, 8, 10).double()
+        kind, figures = summed(chosen)
+        optimiser = optimiser_of(chosen, network) if reduce == "mean" else kind(network.parameters(), **figures)
+        for step in range(3):
+            torch.manual_seed(100 + step)
+            x, labels = torch.rand(128, chosen.channels, 8, 8).double(), torch.randint(10, (128,))
+            x_out = torch.rand(128, chosen.channels, 8, 8).double()
+            in_loss, out_loss = OE().in_loss(Softmax(network), x, labels)[0], OE().out_loss(Softmax(network), x_out, 0)
+            loss = in_loss.mean() + 0.3 * out_loss.mean() if reduce == "mean" else in_loss.sum() + 0.3 * out_loss.sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        weights.append(torch.cat([weight.detach().flatten() for weight in network.parameters()]))
+    assert torch.allclose(*weights, rtol=1e-9, atol=1e-12)
