@@ -6,6 +6,7 @@ to a `Box`, and the answer is looked up in `RULES`, which `certood.bounds.interv
 raises `UnsupportedOperation`: a bound is never guessed.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Self, final
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from certood.errors import BoxError, UnsupportedOperation
+from certood.errors import BoxError, CertoodError, UnsupportedOperation
 
 
 class Rule(NamedTuple):
@@ -32,6 +33,21 @@ class Affine(NamedTuple):
     box: "Box"
     weight: Tensor
     bias: Tensor | None
+
+
+def _operators(function: Any) -> tuple[Callable[["Box", Any], Any], ...]:
+    """What `box + other`, `other + box` and `box += other` call, for a function like torch.add."""
+
+    def forward(box: "Box", other: Any) -> Any:
+        return box._call(function, box, other)
+
+    def reflected(box: "Box", other: Any) -> Any:
+        return box._call(function, other, box)
+
+    def in_place(box: "Box", other: Any) -> Any:
+        return box._become(box._call(function, box, other))
+
+    return forward, reflected, in_place
 
 
 @final
@@ -60,7 +76,9 @@ class Box:
                 raise BoxError("a Box cannot hold NaN; check the images")
             if (lower > upper).any():
                 raise BoxError(f"empty Box: lower exceeds upper in {int((lower > upper).sum())} coordinates")
-            if lower.data_ptr() == upper.data_ptr():
+            if lower.stride() != upper.stride():  # or a reshape would be a view of one end and a copy of the other
+                lower, upper = lower.contiguous(), upper.contiguous()
+            if lower.untyped_storage().data_ptr() == upper.untyped_storage().data_ptr():
                 upper = upper.clone()  # a network may work in place on one end
         self._lower, self._upper = lower, upper
         self._source: Affine | None = None
@@ -115,25 +133,12 @@ class Box:
         return self._lower.shape
 
     @property
-    def ndim(self) -> int:
-        return self._lower.ndim
-
-    @property
     def dtype(self) -> torch.dtype:
         return self._lower.dtype
 
     @property
     def device(self) -> torch.device:
         return self._lower.device
-
-    def size(self, dim: int | None = None) -> Any:
-        return self._lower.size() if dim is None else self._lower.size(dim)
-
-    def dim(self) -> int:
-        return self._lower.ndim
-
-    def numel(self) -> int:
-        return self._lower.numel()
 
     def contains(self, z: Tensor) -> Tensor:
         """Per sample: does z lie inside?"""  # [N] bool
@@ -165,18 +170,18 @@ class Box:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if "input" in kwargs:
-            args = (kwargs.pop("input"), *args)
+        for first in ("input", "tensors"):
+            if first in kwargs:
+                args = (kwargs.pop(first), *args)
+        if kwargs.pop("out", None) is not None:
+            raise UnsupportedOperation(f"{function.__name__} with out= has no rule: use the value that it returns")
         rule = RULES.get(function)
         if rule is None:
-            raise UnsupportedOperation(
-                f"no bound for {_name(function)}: certood has no rule for it. Replace it in the network, or add a rule "
-                f"with certood.bounds.rule (docs/adding_a_rule.md says how)"
-            )
+            raise _without_rule(function, args)
         inplace = kwargs.pop("inplace", False)
         position = rule.inplace_position
         if position is not None and len(args) > position:  # as torch.compile passes it
-            args, inplace = args[:position], args[position]
+            args, inplace = args[:position] + args[position + 1 :], args[position]
         result = rule.bound(*args, **kwargs)
         return args[0]._become(result) if inplace else result
 
@@ -192,6 +197,8 @@ class Box:
 
     def __getattr__(self, name: str) -> Any:
         """`box.relu()` is `torch.Tensor.relu(box)`, and so for every method that a tensor has."""
+        if name in ("ndim", "size", "dim", "numel", "is_floating_point"):
+            return getattr(self._lower, name)
         function = getattr(Tensor, name, None)
         if name.startswith("_") or function is None:
             raise AttributeError(f"a Box has no attribute {name!r}")
@@ -202,32 +209,8 @@ class Box:
     def __getitem__(self, index: Any) -> Any:
         return self._call(Tensor.__getitem__, self, index)
 
-    def __add__(self, other: Any) -> Any:
-        return self._call(torch.add, self, other)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._call(torch.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._call(torch.sub, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._call(torch.mul, self, other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._call(torch.div, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._call(torch.div, other, self)
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._call(torch.matmul, self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._call(torch.matmul, other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._call(torch.pow, self, other)
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._call(Tensor.__setitem__, self, index, value)  # has no rule
 
     def __neg__(self) -> Any:
         return self._call(torch.neg, self)
@@ -235,20 +218,12 @@ class Box:
     def __abs__(self) -> Any:
         return self._call(torch.abs, self)
 
-    def __iadd__(self, other: Any) -> "Box":
-        return self._become(self + other)
-
-    def __isub__(self, other: Any) -> "Box":
-        return self._become(self - other)
-
-    def __imul__(self, other: Any) -> "Box":
-        return self._become(self * other)
-
-    def __itruediv__(self, other: Any) -> "Box":
-        return self._become(self / other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
+    __add__, __radd__, __iadd__ = _operators(torch.add)
+    __sub__, __rsub__, __isub__ = _operators(torch.sub)
+    __mul__, __rmul__, __imul__ = _operators(torch.mul)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(torch.div)
+    __pow__, __rpow__, __ipow__ = _operators(torch.pow)
+    __matmul__, __rmatmul__ = _operators(torch.matmul)[:2]  # a tensor's `@=` does not work in place
 
     @classmethod
     def _call(cls, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -266,6 +241,12 @@ class Box:
         return f"Box(lower={self._lower}, upper={self._upper})"
 
 
-def _name(function: Any) -> str:
-    resolved = torch.overrides.resolve_name(function)
-    return resolved or f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', function)}"
+def _without_rule(function: Any, args: Any) -> CertoodError:
+    name = torch.overrides.resolve_name(function) or repr(function)
+    if args and isinstance(args[0], Tensor) and re.search("[^_]_$", name):
+        # No UnsupportedOperation: that is a TypeError, which makes Python read `total += box` as `total = total + box`.
+        return CertoodError(f"{name} writes a Box into a constant tensor: write `total = total + x`, not `total += x`")
+    return UnsupportedOperation(
+        f"no bound for {name}: certood has no rule for it. Replace it in the network, or add a rule with "
+        f"certood.bounds.rule (docs/adding_a_rule.md says how)"
+    )
