@@ -70,10 +70,13 @@ def score_upper(network: Network, box: Box) -> Tensor:
 
 
 def _logits(network: Network, box: Box) -> Box:
-    out = network(box)
-    if not isinstance(out, Box) or out.ndim != 2 or out.shape[1] < 2:
+    out = network(Box.of(box.lower.clone(), box.upper.clone()))  # a network may change its input in place
+    if not isinstance(out, Box) or out.ndim != 2 or out.shape[0] != box.shape[0] or out.shape[1] < 2:
         form = tuple(out.shape) if hasattr(out, "shape") else type(out).__name__
-        raise UnsupportedOperation(f"the network must answer a Box with a Box of logits [N, K], K >= 2; it gave {form}")
+        raise UnsupportedOperation(
+            f"the network must answer a Box of N images with a Box of logits [N, K], K >= 2; for N = {box.shape[0]} it "
+            f"gave {form}"
+        )
     return out
 
 
@@ -81,7 +84,7 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
     """(first row k, bounds of f_k - f_l for a block of rows k and all l)."""  # [N, block, K]
     samples, classes = out.shape
     if out.source is None:
-        size = max(1, BLOCK_NUMBERS // (classes * samples))
+        size = max(1, BLOCK_NUMBERS // (classes * max(1, samples)))
         for start in range(0, classes, size):
             gaps = out.upper[:, start : start + size, None] - out.lower[:, None, :]
             rows = torch.arange(gaps.shape[1], device=gaps.device)
