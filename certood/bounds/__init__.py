@@ -1,5 +1,6 @@
 """What a network can answer on a whole `Box`. Importing this package fills the table of rules that `Box` looks up."""
 
+from certood.bounds import arithmetic as arithmetic
 from certood.bounds.confidence import confidence_upper, logit_gaps, max_gap, score_upper
 from certood.bounds.interval import rule
 from certood.boxes import Box

@@ -7,7 +7,8 @@ everything:
     monotone    l' = f(l),  u' = f(u)           also whatever only moves, copies or averages coordinates
     valley      l' = f(clamp(x*, l, u)),  u' = max(f(l), f(u))      falls down to x*, then rises: GELU, SiLU, |x|
 
-A rule takes the arguments of its function, except `inplace`, which `Box.__torch_function__` deals with.
+The first two are here, the third is in `arithmetic.py`, with the rules of +, -, * and /. A rule takes the arguments of
+its function, except `inplace`, which `Box.__torch_function__` deals with.
 """
 
 import inspect
@@ -47,18 +48,18 @@ def _inplace_position(function: Any) -> int | None:
     return names.index("inplace") if "inplace" in names else None
 
 
-def _named(*names: str) -> list[Any]:
+def named(*names: str) -> list[Any]:
     """All functions of these names: networks call torch, torch.Tensor and torch.nn.functional alike."""
     found = (getattr(home, name, None) for name in names for home in (torch, Tensor, F))
     return [function for function in found if callable(function)]
 
 
-def _refuse_boxes(function: str, *values: Any) -> None:
+def refuse_boxes(function: str, *values: Any) -> None:
     if any(isinstance(value, Box) for value in values):
         raise UnsupportedOperation(f"{function}: only one operand may depend on the input, the others must be constant")
 
 
-def _ends(value: Any) -> tuple[Any, Any]:
+def ends(value: Any) -> tuple[Any, Any]:
     return (value.lower, value.upper) if isinstance(value, Box) else (value, value)
 
 
@@ -68,7 +69,7 @@ def _ends(value: Any) -> tuple[Any, Any]:
 def _affine(
     function: Callable[..., Tensor], box: Box, weight: Tensor, bias: Any = None, *rest: Any, **more: Any
 ) -> Box:
-    _refuse_boxes(function.__name__, weight, bias)
+    refuse_boxes(function.__name__, weight, bias)
     centre = function(box.centre, weight, bias, *rest, **more)
     radius = function(box.radius, weight.abs(), None, *rest, **more)
     return Box.of(centre - radius, centre + radius)
@@ -85,10 +86,10 @@ def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     return Box.of(out.lower, out.upper, source=Affine(features, weight, bias))
 
 
-@rule(*_named("matmul", "mm", "bmm"))
+@rule(*named("matmul", "mm", "bmm"))
 def matmul(left: Any, right: Any) -> Box:
     if isinstance(left, Box):
-        _refuse_boxes("matmul", right)
+        refuse_boxes("matmul", right)
         centre, radius = left.centre @ right, left.radius @ right.abs()
     else:
         centre, radius = left @ right.centre, left.abs() @ right.radius
@@ -106,6 +107,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Box:
+    refuse_boxes("batch_norm", running_mean, running_var, weight, bias)
     if training or running_mean is None or running_var is None:
         raise UnsupportedOperation(
             "batch norm in training mode has no bound, its statistics depend on the batch: call network.eval() first"
@@ -119,17 +121,25 @@ def batch_norm(
 # ---- monotone: l' = f(l), u' = f(u) ----------------------------------------------------------------------------------
 
 
-def _monotone(function: Callable[..., Any], box: Box, *rest: Any, aliased: bool = False, **more: Any) -> Any:
-    _refuse_boxes(getattr(function, "__name__", "function"), *rest, *more.values())
+def monotone(function: Callable[..., Any], box: Any, *rest: Any, aliased: bool = False, **more: Any) -> Any:
+    name = getattr(function, "__name__", "function")
+    refuse_boxes(name, *rest, *more.values())
+    if not isinstance(box, Box):
+        raise UnsupportedOperation(f"{name}: only its first operand may depend on the input")
     lower, upper = function(box.lower, *rest, **more), function(box.upper, *rest, **more)
     if isinstance(lower, Tensor):
+        if not lower.is_floating_point():
+            raise UnsupportedOperation(f"{name} with a result of {lower.dtype}, which wraps around, has no rule")
         return Box.of(lower, upper, aliased=aliased)
     return tuple(Box.of(*pair, aliased=aliased) for pair in zip(lower, upper, strict=True))
 
 
-def _view(function: Callable[..., Any], box: Box, *rest: Any, **more: Any) -> Any:
+def _view(function: Callable[..., Any], box: Any, *rest: Any, **more: Any) -> Any:
+    if function is Tensor.view and any(isinstance(value, torch.dtype) for value in (*rest, *more.values())):
+        raise UnsupportedOperation("view as another dtype reinterprets bits: it has no rule")
+    result = monotone(function, box, *rest, aliased=True, **more)
     box.alias()
-    return _monotone(function, box, *rest, aliased=True, **more)
+    return result
 
 
 ACTIVATIONS = ("relu", "relu6", "selu", "sigmoid", "hardsigmoid", "tanh", "hardtanh", "logsigmoid", "softsign", "exp")
@@ -143,9 +153,9 @@ VIEWS = (
     *("pixel_shuffle", "pixel_unshuffle"),
 )
 # F's own adaptive_max_pool, for torch's of the same name returns indices as well.
-for _function in (*_named(*ACTIVATIONS, *AVERAGES, *MAXIMA, *COPIES), *(getattr(F, name) for name in ADAPTIVE_MAXIMA)):
-    rule(_function)(partial(_monotone, _function))
-for _function in _named(*VIEWS):
+for _function in (*named(*ACTIVATIONS, *AVERAGES, *MAXIMA, *COPIES), *(getattr(F, name) for name in ADAPTIVE_MAXIMA)):
+    rule(_function)(partial(monotone, _function))
+for _function in named(*VIEWS):
     rule(_function)(partial(_view, _function))
 
 
@@ -154,32 +164,31 @@ def _monotone_from_zero(function: Any, parameter: str, position: int, box: Box, 
     value = rest[position] if len(rest) > position else more.get(parameter)
     if value is not None and value < 0:
         raise UnsupportedOperation(f"{function.__name__} with {parameter}={value} is not monotone: it has no rule")
-    return _monotone(function, box, *rest, **more)
+    return monotone(function, box, *rest, **more)
 
 
 for _name, _parameter, _position in (
-    *(("leaky_relu", "negative_slope", 0), ("elu", "alpha", 0), ("celu", "alpha", 0), ("softplus", "beta", 0)),
+    *(("leaky_relu", "negative_slope", 0), ("elu", "alpha", 0), ("celu", "alpha", 0)),
     *((f"avg_pool{n}d", "divisor_override", 5) for n in (2, 3)),
 ):
-    for _function in _named(_name):
+    for _function in named(_name):
         rule(_function)(partial(_monotone_from_zero, _function, _parameter, _position))
-rule(*_named("avg_pool1d"))(partial(_monotone, F.avg_pool1d))
+rule(*named("avg_pool1d"))(partial(monotone, F.avg_pool1d))
 
 
 @rule(F.interpolate)
-def interpolate(box: Box, *rest: Any, mode: str = "nearest", **more: Any) -> Box:
+def interpolate(box: Box, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any) -> Any:
     if mode == "bicubic":
         raise UnsupportedOperation("bicubic interpolation has negative weights: it has no rule; use mode='bilinear'")
-    result: Box = _monotone(partial(F.interpolate, mode=mode), box, *rest, **more)
-    return result
+    return monotone(F.interpolate, box, size, scale_factor, mode, **more)
 
 
 def _join(function: Callable[..., Tensor], parts: Sequence[Any], dim: int = 0) -> Box:
-    lowers, uppers = zip(*map(_ends, parts), strict=True)
+    lowers, uppers = zip(*map(ends, parts), strict=True)
     return Box.of(function(lowers, dim), function(uppers, dim))
 
 
-for _function in _named("cat", "concat", "concatenate", "stack"):
+for _function in named("cat", "concat", "concatenate", "stack"):
     rule(_function)(partial(_join, _function))
 
 
@@ -188,87 +197,3 @@ def dropout(box: Box, p: float = 0.5, training: bool = True) -> Box:
     if training:
         raise UnsupportedOperation("dropout in training mode is random and has no bound: call network.eval() first")
     return box
-
-
-# ---- arithmetic ------------------------------------------------------------------------------------------------------
-
-
-@rule(*_named("add"))
-def add(left: Any, right: Any, alpha: float = 1) -> Box:
-    _only_default("add", "alpha", alpha, 1)
-    (left_lower, left_upper), (right_lower, right_upper) = _ends(left), _ends(right)
-    return Box.of(left_lower + right_lower, left_upper + right_upper)
-
-
-@rule(*_named("sub", "subtract"))
-def sub(left: Any, right: Any, alpha: float = 1) -> Box:
-    _only_default("sub", "alpha", alpha, 1)
-    (left_lower, left_upper), (right_lower, right_upper) = _ends(left), _ends(right)
-    return Box.of(left_lower - right_upper, left_upper - right_lower)
-
-
-@rule(*_named("neg"))
-def neg(box: Box) -> Box:
-    return Box.of(-box.upper, -box.lower)
-
-
-@rule(*_named("mul", "multiply"))
-def mul(left: Any, right: Any) -> Box:
-    box, factor = (left, right) if isinstance(left, Box) else (right, left)
-    _refuse_boxes("multiplication", factor)
-    first, second = box.lower * factor, box.upper * factor
-    return Box.of(torch.minimum(first, second), torch.maximum(first, second))
-
-
-@rule(*_named("div", "divide", "true_divide"))
-def div(box: Any, divisor: Any, rounding_mode: str | None = None) -> Box:
-    _refuse_boxes("division", divisor)
-    _only_default("div", "rounding_mode", rounding_mode, None)
-    if isinstance(divisor, int | float) and divisor == 0:
-        raise UnsupportedOperation("division by zero")
-    first, second = box.lower / divisor, box.upper / divisor
-    return Box.of(torch.minimum(first, second), torch.maximum(first, second))
-
-
-def _only_default(function: str, option: str, value: Any, default: Any) -> None:
-    if value != default:
-        raise UnsupportedOperation(f"{function} with {option}={value} has no rule")
-
-
-def _extremum(function: Callable[..., Tensor], left: Any, right: Any) -> Box:
-    (left_lower, left_upper), (right_lower, right_upper) = _ends(left), _ends(right)
-    return Box.of(function(left_lower, right_lower), function(left_upper, right_upper))
-
-
-rule(*_named("maximum"))(partial(_extremum, torch.maximum))
-rule(*_named("minimum"))(partial(_extremum, torch.minimum))
-
-
-# ---- valley: l' = f(clamp(x*, l, u)), u' = max(f(l), f(u)) -----------------------------------------------------------
-
-
-def _valley(function: Callable[..., Tensor], bottom: float, box: Box, *rest: Any, **more: Any) -> Box:
-    lowest = box.project(torch.full_like(box.lower, bottom))
-    upper = torch.maximum(function(box.lower, *rest, **more), function(box.upper, *rest, **more))
-    return Box.of(function(lowest, *rest, **more), upper)
-
-
-# Where each falls no further, to the precision of float64 (roots of the derivative, computed with 40 digits).
-for _name, _bottom in (("silu", -1.278464542761074), ("mish", -1.192431214515495), ("hardswish", -1.5), ("abs", 0.0)):
-    for _function in _named(_name):
-        rule(_function)(partial(_valley, _function, _bottom))
-rule(*_named("square"))(partial(_valley, torch.square, 0.0))
-
-
-@rule(F.gelu)
-def gelu(box: Box, approximate: str = "none") -> Box:
-    bottom = -0.7517915246935645 if approximate == "none" else -0.7524614220710163
-    return _valley(F.gelu, bottom, box, approximate=approximate)
-
-
-@rule(*_named("pow"))
-def power(box: Any, exponent: Any) -> Box:
-    if not (isinstance(box, Box) and isinstance(exponent, int) and exponent > 0):
-        raise UnsupportedOperation("a power has a rule only for a Box to a whole, positive exponent")
-    result: Box = _valley(torch.pow, 0.0, box, exponent) if exponent % 2 == 0 else _monotone(torch.pow, box, exponent)
-    return result
