@@ -45,6 +45,8 @@ def _operators(function: Any) -> tuple[Callable[["Box", Any], Any], ...]:
         return box._call(function, other, box)
 
     def in_place(box: "Box", other: Any) -> Any:
+        if isinstance(other, Box) and _overlap(box._lower, other._lower):
+            raise UnsupportedOperation("in place on memory that partly overlaps the other operand: clone() that first")
         return box._become(box._call(function, box, other))
 
     return forward, reflected, in_place
@@ -128,18 +130,6 @@ class Box:
         """The affine map that made this Box, as long as nothing else has touched it."""
         return self._source
 
-    @property
-    def shape(self) -> torch.Size:
-        return self._lower.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._lower.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._lower.device
-
     def contains(self, z: Tensor) -> Tensor:
         """Per sample: does z lie inside?"""  # [N] bool
         return ((z >= self._lower) & (z <= self._upper)).flatten(1).all(1)
@@ -197,7 +187,7 @@ class Box:
 
     def __getattr__(self, name: str) -> Any:
         """`box.relu()` is `torch.Tensor.relu(box)`, and so for every method that a tensor has."""
-        if name in ("ndim", "size", "dim", "numel", "is_floating_point"):
+        if name in ("shape", "ndim", "dtype", "device", "size", "dim", "numel", "is_floating_point"):
             return getattr(self._lower, name)
         function = getattr(Tensor, name, None)
         if name.startswith("_") or function is None:
@@ -250,3 +240,13 @@ def _without_rule(function: Any, args: Any) -> CertoodError:
         f"no bound for {name}: certood has no rule for it. Replace it in the network, or add a rule with "
         f"certood.bounds.rule (docs/adding_a_rule.md says how)"
     )
+
+
+def _overlap(left: Tensor, right: Tensor) -> bool:
+    """Do two different views share some numbers? Then torch's answer depends on the order in which it visits them."""
+    if torch.compiler.is_compiling() or left.untyped_storage().data_ptr() != right.untyped_storage().data_ptr():
+        return False
+    places = [(view.shape, view.stride(), view.storage_offset()) for view in (left, right)]
+    marks = torch.zeros(left.untyped_storage().nbytes() // left.element_size(), dtype=torch.bool, device=left.device)
+    marks.as_strided(*places[0])[...] = True
+    return places[0] != places[1] and bool(marks.as_strided(*places[1]).any())
