@@ -5,13 +5,14 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from certood.errors import CertoodError
 
 Arguments = TypeVar("Arguments")
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 def parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more: Any) -> Arguments:

@@ -10,25 +10,29 @@ from typing import Literal
 import tyro
 
 import certood
-from certood.arguments import data_folder, parse
+from certood.arguments import Folder, data_folder, parse
 from certood.errors import CertoodError, RecipeError
 from certood.recipes import RECIPES, Recipe, Scale, recipe
 
 HELP = """certood: image classifiers that provably know when they don't know
 
-  certood demo                                        train GOOD on the built-in data, no download
-  certood train mnist --out runs/good --data DIR      train a recipe into a run folder
-  certood data list                                   the image sets, and which of them are here
+  certood demo                                    train GOOD on built-in images
+  certood train mnist --data DIR --out runs/good  train a recipe
+  certood data list                               image sets, and which are here
 
-  certood COMMAND --help explains a command, certood --version tells the version."""
+certood COMMAND --help explains a command, certood --version tells the version."""
+
+
+CEDA_START = "certood train {} --scale paper --method ceda --epochs 200 (SVHN: 300), then --start-from that run"
 
 
 @dataclass(frozen=True)
 class Train:
-    """certood train RECIPE --out RUN: train mnist, svhn, cifar10 or demo into a run folder.
+    """certood train RECIPE --out RUN: train mnist, svhn, cifar10 or demo.
 
-    Example: certood train mnist --method good --quantile 0.8 --data images --out runs/mnist-good80
-    The defaults below follow from the recipe, --scale and --method: certood train svhn --scale paper --help
+    Example: certood train mnist --quantile 0.8 --data images --out runs/good80
+
+    Defaults follow the recipe, --scale and --method, so put them before --help.
     """
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe]
@@ -36,7 +40,7 @@ class Train:
     """run folder to write"""
     scale: Scale = "cpu"
     """paper: exactly as published, for GPUs and days; cpu: for two cores and minutes"""
-    data: Path | None = None
+    data: Folder = None
     """folder with image sets, NAME/SPLIT.parquet or other forms; also CERTOOD_DATA"""
     resume: bool = False
     """go on with the run in --out where it was stopped, if there is one"""
@@ -50,6 +54,8 @@ class Train:
 
 def train(arguments: Sequence[str]) -> None:
     parsed = parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
+    if parsed.recipe.kappa_start < 0 and not parsed.recipe.start_from:  # as in the paper's GOOD on SVHN and CIFAR-10
+        print(f"certood: the paper starts this run from CEDA: {CEDA_START.format(parsed.recipe.name)}", file=sys.stderr)
     from certood.training import Machine
     from certood.training import train as run_training
 

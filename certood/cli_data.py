@@ -1,6 +1,7 @@
 """`certood data list | info | prepare`: which image sets there are, which are here, and a copy as parquet."""
 
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,27 +12,28 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from certood.arguments import data_folder, parse
+from certood.arguments import Folder, data_folder, parse
 from certood.data.catalogue import catalogue, prepare, whereabouts
 from certood.data.entries import Entry, known
 from certood.errors import CertoodError
 
 HELP = """Image sets: for training, and to be told from what was trained on.
 
-  certood data list [--data DIR] [--json]       every named set, and whether it is here
-  certood data info NAME [--data DIR] [--json]  where it comes from, its size, splits, licence
-  certood data prepare NAME DIR [--data DIR]    write DIR/NAME/SPLIT.parquet from whatever source is there
+  certood data list                every named set, and whether it is here
+  certood data info NAME           where it comes from, size, splits, licence
+  certood data prepare NAME DIR    write DIR/NAME/SPLIT.parquet
 
-Wherever a name is asked for, a path does as well: a folder of images (one folder a class), a parquet, npz, tar or idx
-file. --data (or CERTOOD_DATA) is a folder with NAME/SPLIT.parquet, or NAME/ in any of these forms; what is not there
-comes from the Hugging Face hub."""
+Wherever a name is asked for, a path does as well: a folder of images (one
+folder a class), or a parquet, npz, tar or idx file. --data DIR, or the variable
+CERTOOD_DATA, is a folder with NAME/SPLIT.parquet, or NAME/ in any of these
+forms; what is not there comes from the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
 class List:
     """Every set that has a name, and whether it is here. Example: certood data list --data images"""
 
-    data: Path | None = None
+    data: Folder = None
     """folder with image sets; also CERTOOD_DATA"""
     json: bool = False
     """for programs"""
@@ -53,7 +55,7 @@ class Prepare:
     """a name of `certood data list`, or a path"""
     directory: tyro.conf.Positional[Path]
     """where to write"""
-    data: Path | None = None
+    data: Folder = None
     """where the source is; also CERTOOD_DATA"""
 
 
@@ -73,13 +75,15 @@ def _list(arguments: Sequence[str]) -> None:
     if parsed.json:
         print(json.dumps(rows, indent=2))
         return
-    line = "{:<20}{:>11}{:>9}  {:<12}{}"
-    print(line.format("name", "train", "test", "here", "licence"))
+    line = "{:<20}{:>11}{:>9}  {}"
+    print(line.format("name", "train", "test", "here"))
     for row in rows:
         sizes = [_number(row["splits"].get(split)) for split in ("train", "test")]
-        print(line.format(row["name"], *sizes, HERE[row["whereabouts"]], row["licence"]))
-        print(f"  {row['about']}")
-    print("permuted_pixels:NAME is any of these with the pixels of every image shuffled.")
+        print(line.format(row["name"], *sizes, HERE[row["whereabouts"]]))
+        print(
+            textwrap.fill(f"{row['about']}. Licence: {row['licence']}", 78, initial_indent="  ", subsequent_indent="  ")
+        )
+    print("permuted_pixels:NAME is any of these, the pixels of every image shuffled.")
 
 
 def _info(arguments: Sequence[str]) -> None:

@@ -145,7 +145,7 @@ def mnist(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None 
     """MNIST digits, 28x28 grey; out-images are grey and lose their border; eps 0.3."""
     base = Recipe("mnist", method, in_set="mnist", channels=1, size=28, out_margin=4, kappa=0.3, eps=0.3)
     if scale == "cpu":
-        return _for_two_cores(base, epochs or 20)
+        return _for_two_cores(replace(base, lr=2e-3), epochs or 20)
     paper = replace(
         base,
         out_set="tiny_images",

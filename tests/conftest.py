@@ -1,4 +1,4 @@
-"""Shared by all tests: one torch thread each under xdist, caches in a folder of their own, where the real images are."""
+"""Shared by all tests: one thread for torch, settings of hypothesis, where the real images are."""
 
 from pathlib import Path
 

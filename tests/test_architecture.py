@@ -11,10 +11,33 @@ PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
 ORDER = [
-    *("errors", "files", "boxes", "bounds.interval", "bounds.confidence", "bounds", "networks", "detectors", "attacks"),
+    *(
+        "errors",
+        "files",
+        "boxes",
+        "bounds.interval",
+        "bounds.arithmetic",
+        "bounds.confidence",
+        "bounds",
+        "networks",
+        "detectors",
+        "attacks",
+    ),
     *("methods", "schedules", "recipes", "data.entries", "data.views", "data.formats", "data.noise", "data.demo"),
     *("data.places", "data.encoded", "data.sources", "data.catalogue", "data.stream", "data.augment", "data", "runs"),
-    *("assembly", "card", "pictures", "tally", "progress", "interrupts", "training", "arguments", "cli_data", "cli", "__main__"),
+    *(
+        "assembly",
+        "card",
+        "pictures",
+        "tally",
+        "progress",
+        "interrupts",
+        "training",
+        "arguments",
+        "cli_data",
+        "cli",
+        "__main__",
+    ),
 ]
 
 

@@ -42,7 +42,11 @@ def test_a_piece_is_a_piece_of_the_whole(size: int, start: int, count: int) -> N
 def test_passes_seeds_and_names_differ() -> None:
     order = Order(1000, 0, "in")
     first = order.indices(0, 1000)
-    for other in (order.indices(1000, 1000), Order(1000, 1, "in").indices(0, 1000), Order(1000, 0, "out").indices(0, 1000)):
+    for other in (
+        order.indices(1000, 1000),
+        Order(1000, 1, "in").indices(0, 1000),
+        Order(1000, 0, "out").indices(0, 1000),
+    ):
         assert (first == other).mean() < 0.02
 
 

@@ -30,7 +30,7 @@ def total(method: Method, detector: Softmax, x: Tensor, labels: Tensor, x_out: T
     return method.in_loss(detector, x, labels)[0].mean() + 0.5 * method.out_loss(detector, x_out, eps).mean()
 
 
-# ---- the contract ------------------------------------------------------------------------------------------------------
+# ---- the contract ----------------------------------------------------------------------------------------------------
 
 
 def test_every_method_is_an_example() -> None:
@@ -116,7 +116,7 @@ def test_the_uniform_answer_is_free(method: Method) -> None:
     assert torch.allclose(method.out_loss(detector, x_out, 0.05).double(), torch.tensor(least).double())
 
 
-# ---- formulas ----------------------------------------------------------------------------------------------------------
+# ---- formulas --------------------------------------------------------------------------------------------------------
 
 
 def test_oe_and_ceda_by_hand() -> None:

@@ -16,7 +16,14 @@ ALL = [(name, method, scale) for name in RECIPES for method in METHODS for scale
 
 # reproduction_facts.md: epochs, lr at some epochs, kappa and eps at some epochs; mean losses, batch 128.
 PAPER = [
-    ("mnist", "good", 420, {0: 5e-3, 50: 1e-3, 350: 5e-3 * 0.2**5}, {2: 0, 52: 0.15, 102: 0.3}, {10: 0, 70: 0.15, 130: 0.3}),
+    (
+        "mnist",
+        "good",
+        420,
+        {0: 5e-3, 50: 1e-3, 350: 5e-3 * 0.2**5},
+        {2: 0, 52: 0.15, 102: 0.3},
+        {10: 0, 70: 0.15, 130: 0.3},
+    ),
     ("mnist", "oe", 420, {49: 5e-3, 100: 2e-4}, {2: 0, 102: 0.3}, {}),
     ("mnist", "ceda", 420, {49: 5e-3}, {2: 0, 102: 0.3}, {}),
     ("mnist", "acet", 420, {49: 5e-3}, {1: 0, 2: 0.3}, {5: 0, 6: 0.3}),

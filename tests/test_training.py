@@ -1,4 +1,4 @@
-"""Training: it learns, it is the same every time, it goes on after a kill as if nothing had been, and it says what fails."""
+"""Training: it learns, it is the same every time, a kill changes nothing, and it says what fails."""
 
 import csv
 import os
@@ -77,7 +77,9 @@ def test_two_runs_of_one_recipe_are_the_same(finished: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("method", ["plain", "oe", "ceda", "acet", "good"])
 def test_every_method_trains(method: str, tmp_path: Path) -> None:
-    run = train(replace(TINY, method=method, quantile=0.5, epochs=1, attack_steps=2, eps_ramp=0, eps_start=0), tmp_path / "r")
+    run = train(
+        replace(TINY, method=method, quantile=0.5, epochs=1, attack_steps=2, eps_ramp=0, eps_start=0), tmp_path / "r"
+    )
     assert run.finished()
 
 
@@ -90,7 +92,7 @@ def test_good_learns_digits_and_guarantees(tmp_path: Path) -> None:
     assert float(last["bound_out"]) < 0.6
 
 
-# ---- interruption ------------------------------------------------------------------------------------------------------
+# ---- interruption ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -118,7 +120,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(finished: Path, tmp_path: Path) -> N
     out = tmp_path / "stopped"
     words = command(TINY, out, "--kappa-start", "0.2", "--kappa-ramp", "0.5", "--checkpoint-minutes", "60")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not (out / "batch.png").exists() and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
@@ -142,17 +146,17 @@ def test_a_finished_run_is_left_alone(finished: Path) -> None:
         train(replace(TINY, epochs=3), finished, resume=True)
 
 
-# ---- what fails --------------------------------------------------------------------------------------------------------
+# ---- what fails ------------------------------------------------------------------------------------------------------
 
 
 def test_divergence_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TrainingFailed, match="diverged.*--clip-gradient"):
+    with pytest.raises(TrainingFailed, match=r"diverged.*--clip-gradient"):
         train(replace(TINY, lr=1e6, optimiser="sgd", epochs=3), tmp_path / "run")
 
 
 def test_collapse_to_the_uniform_answer_is_told(tmp_path: Path) -> None:
     steep = replace(TINY, kappa=1e4, kappa_start=0, kappa_ramp=0, eps_start=0, eps_ramp=0, in_limit=0, epochs=7)
-    with pytest.raises(TrainingFailed, match="uniform answer.*--kappa-ramp"):
+    with pytest.raises(TrainingFailed, match=r"uniform answer.*--kappa-ramp"):
         train(steep, tmp_path / "run")
 
 

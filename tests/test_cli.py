@@ -1,0 +1,127 @@
+"""The command line: what it prints, its exit codes, one line for every error and nothing left behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import certood
+from certood.cli import main
+from certood.recipes import RECIPES
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    said = capsys.readouterr()
+    assert stop.value.code == 2
+    assert said.out == ""
+    lines = said.err.strip().splitlines()
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("certood: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["trian"], "no command is called 'trian'; there are demo, train, data"),
+        (["train"], "which recipe? certood train mnist|svhn|cifar10|demo --out RUN"),
+        (["train", "mnits", "--out", "run"], "no recipe is called 'mnits'"),
+        (["train", "mnist"], "--out"),
+        (["train", "mnist", "--out", "run", "--quantile", "80"], "quantile is a share between 0 and 1"),
+        (["train", "mnist", "--out", "run", "--quantile", "many"], "--quantile"),
+        (["train", "mnist", "--out", "run", "--epochs", "0"], "epochs must be above 0"),
+        (["train", "mnist", "--out", "run", "--eps", "8"], "divide 8-bit steps by 255"),
+        (["train", "mnist", "--out", "run", "--method", "better"], "method"),
+        (["train", "mnist", "--out", "run", "--scale", "huge"], "scale"),
+        (["train", "mnist", "--out", "run", "--frobnicate"], "--frobnicate"),
+        (["train", "mnist", "--out", "run", "--data", "nowhere"], "no data folder nowhere"),
+        (["train", "demo", "--out", "run", "--network", "XXL"], "no network is called 'XXL'"),
+        (["train", "demo", "--out", "run", "--in-set", "demo_photos"], "labels"),
+        (["train", "demo", "--out", "run", "--out-set", "nothing_like_it"], "nothing_like_it"),
+        (["train", "demo", "--out", "run", "--start-from", "nowhere"], "nowhere"),
+        (["data", "info", "minst"], "did you mean mnist"),
+        (["data", "delete"], "no command is called data delete"),
+        (["data", "prepare", "uniform_noise", "there"], "nothing to prepare"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told in failing(arguments, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import numpy as np
+
+    folder = tmp_path / "data" / "mine"
+    folder.mkdir(parents=True)
+    out = ["--out", str(tmp_path / "run"), "--data", str(tmp_path / "data")]
+    (folder / "train.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
+    failing(["train", "demo", "--out-set", "mine", *out], capsys)
+    (folder / "train.parquet").unlink()
+    np.savez(folder / "train.npz", images=np.zeros((5, 28, 28, 7), np.uint8))
+    failing(["train", "demo", "--out-set", "mine", *out], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert "certood demo" in capsys.readouterr().out
+    main(["--version"])
+    assert capsys.readouterr().out == f"certood {certood.__version__}\n"
+    for words in (["train"], ["train", "mnist"], ["demo"], ["data", "list"], ["data", "info"], ["data", "prepare"]):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "--help"])
+        assert stop.value.code == 0
+        assert "xample: certood " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["train", "mnist"], ["data"]], ids=" ".join)
+def test_golden_help(words: list[str]) -> None:
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "certood", *words, "--help"], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    path = GOLDEN / f"help{'_'.join(['', *words])}.txt"
+    if os.environ.get("CERTOOD_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(shown)
+    assert shown == path.read_text()
+
+
+def test_the_defaults_in_help_follow_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, shown in ((["svhn", "--scale", "paper"], "default: 900"), (["mnist", "--method", "oe"], "default: oe")):
+        with pytest.raises(SystemExit):
+            main(["train", *words, "--help"])
+        assert shown in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert set(RECIPES) == {"mnist", "svhn", "cifar10", "demo"}
+
+
+def test_data_list_and_info(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["data", "list"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    main(["data", "list", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert {"mnist", "tiny_images", "demo_digits", "uniform_noise", "notmnist"} <= {row["name"] for row in rows}
+    assert all(row["licence"] and row["how_to_get_it"] and row["splits"] for row in rows)
+    main(["data", "info", "svhn", "--json"])
+    assert json.loads(capsys.readouterr().out)["splits"] == {"train": 73257, "test": 26032}
+    main(["data", "info", "svhn"])
+    assert "73,257" in capsys.readouterr().out
+
+
+def test_prepare_writes_what_can_be_read_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["data", "prepare", "demo_digits", str(tmp_path)])
+    assert {path.name for path in (tmp_path / "demo_digits").iterdir()} == {"train.parquet", "test.parquet"}
+    assert "test.parquet" in capsys.readouterr().out
