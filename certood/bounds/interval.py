@@ -82,7 +82,8 @@ for _function in (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_trans
 @rule(F.linear)
 def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     out = _affine(F.linear, box, weight, bias)
-    features = Box.of(box.lower.clone(), box.upper.clone())  # the network may go on to change its own in place
+    # A copy, for the network may go on to change its own in place; in the precision of the weights, for mixed training.
+    features = Box.of(*(torch.clone(end).to(weight.dtype) for end in (box.lower, box.upper)))
     return Box.of(out.lower, out.upper, source=Affine(features, weight, bias))
 
 
@@ -178,8 +179,10 @@ rule(*named("avg_pool1d"))(partial(monotone, F.avg_pool1d))
 
 @rule(F.interpolate)
 def interpolate(box: Box, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any) -> Any:
-    if mode == "bicubic":
-        raise UnsupportedOperation("bicubic interpolation has negative weights: it has no rule; use mode='bilinear'")
+    if mode not in ("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "area"):
+        raise UnsupportedOperation(
+            f"interpolation with mode={mode!r} has weights below 0: it has no rule; use 'bilinear'"
+        )
     return monotone(F.interpolate, box, size, scale_factor, mode, **more)
 
 

@@ -1,0 +1,89 @@
+"""Run folders: what is written is read again, what is foreign is refused, and nothing in them can run code."""
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from certood import networks
+from certood.errors import NetworkError, RunError
+from certood.recipes import recipe
+from certood.runs import Run, digest, load_weights
+
+RECIPE = replace(recipe("demo"), network="XS")
+
+
+def finished(folder: Path) -> Run:
+    run = Run(folder)
+    run.create(RECIPE)
+    network = networks.build("XS", 1, 28, 3).to(memory_format=torch.channels_last)
+    run.finish(network.state_dict(), ("a", "b", "c"), "# card\n")
+    return run
+
+
+def test_weights_and_classes_come_back(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    network, loaded, names = run.load()
+    assert (loaded, names) == (RECIPE, ("a", "b", "c"))
+    assert network[-1].out_features == 3
+    assert not (run.folder / "state").exists()
+
+
+def test_log_leaves_out_what_is_no_number(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    names = ("epoch", "seconds", "lr", "kappa", "eps", "loss", "loss_in", "loss_out", "accuracy", "confidence_out")
+    run.write_log([{**dict.fromkeys(names, 0.5), "bound_out": float("nan")}])
+    assert (tmp_path / "log.csv").read_text().splitlines()[1] == ",".join(["0.5"] * 10) + ","
+
+
+def test_a_checkpoint_that_wants_to_run_code_is_refused(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    run = Run(tmp_path / "run")
+    run.create(RECIPE)
+    for save in (
+        lambda: torch.save({"step": Payload()}, run.state),
+        lambda: run.state.write_bytes(pickle.dumps(Payload())),
+    ):
+        save()
+        with pytest.raises(RunError, match="corrupt"):
+            run.read_state(torch.device("cpu"))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"name": "x", "eps": "big"}'])
+def test_a_broken_recipe_is_one_clear_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"recipe\.json"):
+        Run(tmp_path).recipe()
+
+
+def test_broken_or_foreign_weights(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    content = run.weights.read_bytes()
+    for broken in (b"", content[:100], content[: len(content) // 2], b"\xff" * 64):
+        run.weights.write_bytes(broken)
+        with pytest.raises((RunError, NetworkError), match="cannot"):
+            run.load()
+    unfinished = Run(tmp_path / "unfinished")
+    unfinished.create(RECIPE)
+    with pytest.raises(RunError, match="not finished"):
+        unfinished.load()
+    with pytest.raises(NetworkError, match="cannot read"):
+        load_weights(networks.build("XS", 1, 28, 3), tmp_path / "nowhere")
+
+
+def test_digests_see_every_bit_and_no_layout() -> None:
+    weights = {"a": torch.rand(2, 3, 4, 4), "b": torch.zeros(3)}
+    same = {
+        name: w.to(memory_format=torch.channels_last) if w.ndim == 4 else w for name, w in reversed(weights.items())
+    }
+    assert digest(weights) == digest(same)
+    changed = {**weights, "b": torch.tensor([0.0, -0.0, 0.0])}
+    assert digest(weights) != digest(changed)
+    assert digest(weights) != digest({**weights, "b": torch.zeros(3, 1)})
