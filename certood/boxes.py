@@ -47,7 +47,7 @@ def _operators(function: Any) -> tuple[Callable[["Box", Any], Any], ...]:
     def in_place(box: "Box", other: Any) -> Any:
         if isinstance(other, Box) and _overlap(box._lower, other._lower):
             raise UnsupportedOperation("in place on memory that partly overlaps the other operand: clone() that first")
-        return box._become(box._call(function, box, other))
+        return box._become(box._call(function, box._kept(), other))
 
     return forward, reflected, in_place
 
@@ -102,7 +102,8 @@ class Box:
             eps = eps.reshape(-1, *[1] * (x.ndim - 1))
         if not torch.compiler.is_compiling():
             if not bool(torch.as_tensor(eps >= 0).all()):
-                raise BoxError(f"eps must be 0 or more, in units of the [0, 1] pixel range; it is {eps}")
+                least = float(torch.as_tensor(eps).min())
+                raise BoxError(f"eps must be 0 or more, in units of the [0, 1] pixel range; it is {least:g}")
             if cut and not bool(((x >= 0) & (x <= 1)).all()):
                 raise BoxError("images must lie in [0, 1] (8-bit images: divide by 255; do not normalise)")
         if cut:
@@ -172,8 +173,13 @@ class Box:
         position = rule.inplace_position
         if position is not None and len(args) > position:  # as torch.compile passes it
             args, inplace = args[:position] + args[position + 1 :], args[position]
-        result = rule.bound(*args, **kwargs)
-        return args[0]._become(result) if inplace else result
+        if inplace:
+            return args[0]._become(rule.bound(args[0]._kept(), *args[1:], **kwargs))
+        return rule.bound(*args, **kwargs)
+
+    def _kept(self) -> "Box":
+        """Its numbers for a function that is about to write over them, since the backward pass may need them."""
+        return Box.of(self._lower.clone(), self._upper.clone()) if self._aliased else self
 
     def _become(self, other: "Box") -> "Box":
         """A network's in-place function. Who holds this Box, or a view of its memory, must see the change."""

@@ -77,6 +77,8 @@ def _logits(network: Network, box: Box) -> Box:
             f"the network must answer a Box of N images with a Box of logits [N, K], K >= 2; for N = {box.shape[0]} it "
             f"gave {form}"
         )
+    if not torch.compiler.is_compiling() and bool(((out.lower == torch.inf) | (out.upper == -torch.inf)).any()):
+        raise NoGuarantee("a logit is infinite on a whole Box: the weights of the network are not finite")
     return out
 
 
@@ -96,7 +98,7 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
     size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
     for start in range(0, classes, size):
         reach = (weight[start : start + size, None, :] - weight).abs()  # [block, K, d]
-        spread = (radius @ reach.flatten(0, 1).T).reshape(samples, -1, classes)
+        spread = (radius @ reach.flatten(0, 1).T).reshape(samples, len(reach), classes)
         yield start, logits[:, start : start + size, None] - logits[:, None, :] + spread
 
 

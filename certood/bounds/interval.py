@@ -83,7 +83,7 @@ for _function in (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_trans
 def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     out = _affine(F.linear, box, weight, bias)
     # A copy, for the network may go on to change its own in place; in the precision of the weights, for mixed training.
-    features = Box.of(*(torch.clone(end).to(weight.dtype) for end in (box.lower, box.upper)))
+    features = Box.of(box.lower.clone().to(weight.dtype), box.upper.clone().to(weight.dtype))
     return Box.of(out.lower, out.upper, source=Affine(features, weight, bias))
 
 
