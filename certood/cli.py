@@ -46,6 +46,10 @@ class Train:
     """go on with the run in --out where it was stopped, if there is one"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where to compute"""
+    devices: int = 1
+    """processes on this machine, a GPU each, that share every batch"""
+    nodes: int = 1
+    """machines; start the command on each with torchrun or srun"""
     workers: int = 0
     """processes that read images ahead"""
     checkpoint_minutes: float = 10.0
@@ -56,12 +60,13 @@ def train(arguments: Sequence[str]) -> None:
     parsed = parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
     if parsed.recipe.kappa_start < 0 and not parsed.recipe.start_from:  # as in the paper's GOOD on SVHN and CIFAR-10
         print(f"certood: the paper starts this run from CEDA: {CEDA_START.format(parsed.recipe.name)}", file=sys.stderr)
-    from certood.training import Machine
+    from certood.machine import Machine, leads
     from certood.training import train as run_training
 
-    machine = Machine(parsed.device, parsed.workers, parsed.checkpoint_minutes)
+    machine = Machine(parsed.device, parsed.devices, parsed.nodes, parsed.workers, parsed.checkpoint_minutes)
     run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
-    print((run.folder / "card.md").read_text(encoding="utf-8"))
+    if leads():
+        print((run.folder / "card.md").read_text(encoding="utf-8"))
 
 
 def _recipe_before_overrides(arguments: Sequence[str]) -> Recipe:

@@ -7,7 +7,8 @@ To add one, see docs/adding_a_method.md: `tests/test_methods.py` holds every met
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import final
 
 import torch
@@ -94,28 +95,34 @@ class GOOD(Method):
     """
 
     quantile: float = 1.0
+    gather: Callable[[Tensor], tuple[Tensor, int]] = field(default=lambda own: (own, 0), repr=False, compare=False)
+    """where several processes share the out-batch: the bounds of all of it, and where one's own begin"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.quantile <= 1:
             raise RecipeError(f"the quantile is a share between 0 and 1, not {self.quantile}")
 
     def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
-        guaranteed = self.guaranteed_count(len(x))
-        if eps == 0 or guaranteed == 0:  # no bound is needed
+        if eps == 0 or self.quantile == 0:  # no bound is needed
             return confidence_upper_bound_loss(clean_gap(detector, x))
-        bounds = self.bounds(detector, x, eps)
-        if guaranteed == len(x):  # no clean pass is needed
-            return confidence_upper_bound_loss(bounds)
-        order = bounds.detach().argsort(stable=True)
-        easy, hard = order[:guaranteed], order[guaranteed:]
-        gaps = torch.cat([bounds[easy], clean_gap(detector, x[hard])])
-        return confidence_upper_bound_loss(gaps)[order.argsort()]
+        gaps = self.bounds(detector, x, eps)
+        hard = ~self.guaranteed(gaps.detach())
+        if hard.any():
+            gaps = gaps.masked_scatter(hard, clean_gap(detector, x[hard]))
+        return confidence_upper_bound_loss(gaps)
 
     def bounds(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         return max_gap(detector.network, Box.around(x, eps, cut=False))  # [M]
 
-    def guaranteed_count(self, samples: int) -> int:
-        return math.floor(self.quantile * samples + 1e-9)  # 0.29 * 100 is 28.999...
+    def guaranteed(self, bounds: Tensor) -> Tensor:
+        """The floor(q M) lowest of the whole out-batch, as a mask over one's own.  # [M] bool"""
+        if self.quantile == 1:
+            return torch.ones_like(bounds, dtype=torch.bool)
+        everywhere, first = self.gather(bounds)
+        count = math.floor(self.quantile * len(everywhere) + 1e-9)  # 0.29 * 100 is 28.999...
+        mask = torch.zeros_like(everywhere, dtype=torch.bool)
+        mask[everywhere.argsort(stable=True)[:count]] = True
+        return mask[first : first + len(bounds)]
 
 
 def cross_entropy_to_uniform(detector: Softmax, x: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from certood.tally import Tally
 class Progress:
     """Steps of `epochs` epochs; rate and time left count from where this process began, not from a checkpoint."""
 
-    def __init__(self, epochs: int, per_epoch: int, start: int) -> None:
+    def __init__(self, epochs: int, per_epoch: int, start: int, shown: bool = True) -> None:
         self.epochs, self.per_epoch, self.start = epochs, per_epoch, start
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, quiet=not shown)
+        self.live_shown = shown and self.console.is_terminal
         self.began = self.shown = time.monotonic()
         self.status = Text("")
         columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn())
@@ -28,23 +29,23 @@ class Progress:
         self.live = Live(Group(self.bar, self.status), console=self.console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal:
+        if self.live_shown:
             self.live.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if self.console.is_terminal:
+        if self.live_shown:
             self.live.stop()
 
     def step(self, done: int, kappa: float, eps: float, tally: Tally) -> None:
-        if not self.console.is_terminal:
+        if not self.live_shown:
             return
         rate = (done - self.start) / max(time.monotonic() - self.began, 1e-9)
         epoch = min((done - 1) // self.per_epoch + 1, self.epochs)
         self.bar.update(self.task, completed=done, description=f"epoch {epoch}/{self.epochs}", rate=f"{rate:.1f}/s")
         if time.monotonic() - self.shown > 0.25:  # reading the sums waits for the device
             self.shown = time.monotonic()
-            self.status.plain = f"kappa {kappa:.3g}  eps {eps:.3g}  {_numbers(tally.means())}"
+            self.status.plain = f"kappa {kappa:.3f} eps {eps:.3f} {_numbers(tally.means(everywhere=False))}"
 
     def epoch(self, row: Mapping[str, float]) -> None:
         line = f"epoch {int(row['epoch']) + 1:>3}/{self.epochs}  {row['seconds']:.0f} s"
@@ -58,6 +59,6 @@ class Progress:
 def _numbers(means: Mapping[str, float]) -> str:
     shown = f"loss {means['loss_in']:.3f} in"
     if means["confidence_out"] == means["confidence_out"]:  # there is an out-set
-        shown += f" {means['loss_out']:.3f} out  accuracy {means['accuracy']:.1%}"
-        return shown + f"  out {means['confidence_out']:.1%}, bound {means['bound_out']:.1%}"
-    return shown + f"  accuracy {means['accuracy']:.1%}"
+        shown += f" {means['loss_out']:.3f} out, accuracy {means['accuracy']:.1%}"
+        return shown + f", out {means['confidence_out']:.1%} <= {means['bound_out']:.1%}"
+    return shown + f", accuracy {means['accuracy']:.1%}"

@@ -72,10 +72,9 @@ class Run:
             raise RunError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
         write_text(self.folder / "recipe.json", recipe.to_json())
 
-    def discard_if_empty(self) -> None:
-        """Leave nothing behind of a run that came neither to a checkpoint nor to the end of an epoch."""
-        log = self.folder / "log.csv"
-        if not (self.finished() or self.state.exists() or (log.exists() and len(log.read_text().splitlines()) > 1)):
+    def discard_unless_resumable(self) -> None:
+        """Leave nothing behind of a run that never came to a checkpoint."""
+        if not (self.finished() or self.state.exists()):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def recipe(self) -> Recipe:

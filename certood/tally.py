@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import final
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from certood.errors import TrainingFailed
+from certood.machine import total
 
 SUMS = ("samples", "loss", "loss_in", "loss_out", "correct", "confidence_in", "looks", "confidence_out", "bound_out")
 PATIENCE = 3  # epochs in a row with the uniform answer before training is given up
@@ -23,17 +25,21 @@ SETTLED = 200  # steps before which an answer near the uniform one is only the b
 class Tally:
     """Sums stay on the device, so that counting does not wait for it; they are part of a checkpoint."""
 
-    def __init__(self, device: torch.device, sums: Tensor | None = None, seconds: float = 0.0) -> None:
-        self.began = time.monotonic() - seconds
-        self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=device) if sums is None else sums.to(device)
+    def __init__(self, fabric: Fabric, sums: Tensor | None = None, seconds: float = 0.0) -> None:
+        self.fabric, self.began = fabric, time.monotonic() - seconds
+        self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=fabric.device)
+        if sums is not None and fabric.is_global_zero:  # they are those of all processes
+            self.sums += sums
 
-    def step(self, loss: Tensor, loss_in: Tensor, loss_out: Tensor, log_probs: Tensor, labels: Tensor) -> None:
+    def step(self, loss_in: Tensor, loss_out: Tensor, kappa: float, log_probs: Tensor, labels: Tensor) -> None:
+        """The samples of a batch that this process saw; an out-loss counts once for each of them."""
         samples = len(labels)
         top, predicted = log_probs.detach().max(1)
+        loss_in, loss_out = loss_in.detach().sum(), loss_out.detach().mean() * samples
         self._add("samples", torch.tensor(float(samples)))
-        self._add("loss", loss.detach() * samples)
-        self._add("loss_in", loss_in.detach().sum())
-        self._add("loss_out", loss_out.detach().mean() * samples)
+        self._add("loss", loss_in + kappa * loss_out)
+        self._add("loss_in", loss_in)
+        self._add("loss_out", loss_out)
         self._add("correct", (predicted == labels).sum())
         self._add("confidence_in", top.exp().sum())
 
@@ -47,8 +53,11 @@ class Tally:
         """Since the epoch began, pauses between runs left out."""
         return time.monotonic() - self.began
 
-    def means(self) -> dict[str, float]:
-        sums = dict(zip(SUMS, self.sums.tolist(), strict=True))
+    def totals(self) -> Tensor:
+        return total(self.fabric, self.sums)
+
+    def means(self, everywhere: bool = True) -> dict[str, float]:
+        sums = dict(zip(SUMS, (self.totals() if everywhere else self.sums).tolist(), strict=True))
         samples, looks = max(sums["samples"], 1.0), sums["looks"] or math.nan
         means = {name: sums[name] / samples for name in ("loss", "loss_in", "loss_out", "confidence_in")}
         means |= {name: sums[name] / looks for name in ("confidence_out", "bound_out")}

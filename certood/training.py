@@ -2,16 +2,15 @@
 more than its weights, its optimiser and its step number to go on bit for bit."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, final
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torch.utils.tensorboard import SummaryWriter
 
 from certood.assembly import Sets, augmentation, image_sets, initial_network, learning_rate, method_of, optimiser_of
 from certood.bounds import Box
@@ -21,8 +20,9 @@ from certood.data.stream import Batches, generator, seed_for
 from certood.detectors import Detector, Softmax
 from certood.errors import NoGuarantee, RunError, TrainingFailed
 from certood.interrupts import Stop, stop_requests
+from certood.journal import Journal, Row
+from certood.machine import Machine, agreed, gathered, launch, leads
 from certood.methods import GOOD, Method
-from certood.pictures import write_sheet
 from certood.progress import Progress
 from certood.recipes import Recipe
 from certood.runs import Run, digest
@@ -32,38 +32,36 @@ from certood.tally import DIVERGED, Tally, Watch
 LOOKS = 5  # times an epoch that the out-confidence and its bound are measured
 
 
-@final
-@dataclass(frozen=True)
-class Machine:
-    """How a run is executed: nothing here is part of what it computes, so nothing here is part of the recipe."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    workers: int = 0
-    checkpoint_minutes: float = 10.0
-
-
 def train(
     recipe: Recipe, folder: Path, data: Path | None = None, machine: Machine | None = None, resume: bool = False
 ) -> Run:
     """Train `recipe` into a run folder; with `resume`, go on from its last checkpoint if there is one."""
-    run = Run(folder)
-    if run.prepare(recipe, resume):
+    run, machine = Run(folder), machine or Machine()
+    if leads() and run.prepare(recipe, resume):
         return run
     method = method_of(recipe)
+    fabric = launch(machine, recipe)
     sets = image_sets(recipe, data)
     network = initial_network(recipe, sets.in_set.classes)
     try:
-        run.create(recipe)
+        if fabric.is_global_zero:
+            run.create(recipe)
+        fabric.barrier()
         with stop_requests() as stop:
-            _loop(recipe, method, network, sets, run, machine or Machine(), stop)
-    except OSError as error:
-        raise RunError(f"cannot write to {folder}: {error.strerror or error}; mend that and add --resume") from None
-    finally:
-        run.discard_if_empty()
+            _loop(fabric, recipe, method, network, sets, run, machine, stop)
+    except TrainingFailed:
+        raise  # the folder stays: its log tells how it came to that
+    except BaseException as error:
+        run.discard_unless_resumable()
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise RunError(f"cannot write to {folder}: {reason}; mend that and add --resume") from None
+        raise
     return run
 
 
 def _loop(
+    fabric: Fabric,
     recipe: Recipe,
     method: Method,
     network: nn.Module,
@@ -72,37 +70,30 @@ def _loop(
     machine: Machine,
     stop: Stop,
 ) -> None:
-    fabric = Fabric(accelerator=machine.device, devices=1, precision=recipe.precision)
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
     wrapped, optimiser = fabric.setup(network, optimiser_of(recipe, network))
     detector, device, augment = Softmax(wrapped), fabric.device, augmentation(recipe)
+    if isinstance(method, GOOD):
+        method = replace(method, gather=partial(gathered, fabric))
     batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
     per_epoch, total = batches.per_epoch, recipe.epochs * batches.per_epoch
+    share = slice(fabric.global_rank, None, fabric.world_size)  # of every batch, when several processes train
     kappa_at = Ramp(recipe.kappa, recipe.kappa_start, recipe.kappa_ramp)
     eps_at = Ramp(recipe.eps, recipe.eps_start, recipe.eps_ramp)
     lr_at = learning_rate(recipe)
 
-    rows: list[dict[str, float]] = []
-    tally, watch, first = Tally(device), Watch(sets.in_set.classes), 0
+    rows: list[Row] = []
+    tally, watch, first = Tally(fabric), Watch(sets.in_set.classes), 0
     if (state := run.read_state(device)) is not None:
         network.load_state_dict(state["network"])
         optimiser.load_state_dict(state["optimiser"])
-        tally, watch = (
-            Tally(device, state["sums"], state["seconds"]),
-            Watch(sets.in_set.classes, state["uniform_epochs"]),
-        )
-        rows, first = state["rows"], state["step"]
+        first, rows, tally = state["step"], state["rows"], Tally(fabric, state["sums"], state["seconds"])
+        watch.uniform_epochs = state["uniform_epochs"]
 
-    def checkpoint(step: int) -> None:
-        weights, moments = network.state_dict(), optimiser.state_dict()
-        counted = {"sums": tally.sums, "seconds": tally.seconds(), "uniform_epochs": watch.uniform_epochs}
-        run.write_state({"step": step, "network": weights, "optimiser": moments, "rows": rows, **counted})
-
-    run.write_log(rows)
-    board = SummaryWriter(str(run.folder / "tensorboard"), purge_step=first)
     loader = DataLoader(batches, batch_size=None, sampler=range(first, total), num_workers=machine.workers)
+    journal = Journal(run, rows, first, writes=fabric.is_global_zero)
     saved = time.monotonic()
-    with Progress(recipe.epochs, per_epoch, first) as progress:
+    with Progress(recipe.epochs, per_epoch, first, shown=fabric.is_global_zero) as progress:
         for step, images, labels, out_images in loader:
             epoch, number = divmod(step, per_epoch)
             now = epoch if recipe.ramps == "epoch" else step / per_epoch
@@ -110,11 +101,12 @@ def _loop(
             for group in optimiser.param_groups:
                 group["lr"] = lr_at(now)
 
-            labels = labels.to(device)
             x = augment(images.to(device), generator(recipe.seed, "augment in", step, device=device))
             x_out = augment(out_images.to(device), generator(recipe.seed, "augment out", step, device=device))
             if step == 0:
-                write_sheet(run.folder / "batch.png", [("in-distribution", x), ("out-distribution", x_out)])
+                journal.sheet("batch.png", [("in-distribution", x), ("out-distribution", x_out)])
+            samples, out_samples = len(x), len(x_out)
+            x, labels, x_out = x[share], labels[share].to(device), x_out[share]
 
             torch.manual_seed(seed_for(recipe.seed, "network", step))  # for layers that draw, such as dropout
             try:
@@ -122,14 +114,14 @@ def _loop(
                 loss_out = method.out_loss(detector, x_out, eps) if kappa > 0 else loss_in.new_zeros(1)  # [M]
             except NoGuarantee:
                 raise TrainingFailed(DIVERGED.format(epoch=now, loss="NaN")) from None
-            loss = loss_in.mean() + kappa * loss_out.mean()
+            loss = loss_in.sum() / samples + kappa * loss_out.sum() / max(out_samples, 1)
             optimiser.zero_grad()
-            fabric.backward(loss)
+            fabric.backward(loss * fabric.world_size)  # whose gradients are averaged over the processes
             if recipe.clip_gradient:
                 fabric.clip_gradients(wrapped, optimiser, max_norm=recipe.clip_gradient)
             optimiser.step()
 
-            tally.step(loss, loss_in, loss_out, log_probs, labels)
+            tally.step(loss_in, loss_out, kappa, log_probs, labels)
             done = step + 1
             if number % max(1, per_epoch // LOOKS) == 0 or done % per_epoch == 0:
                 if method.uses_out:
@@ -137,28 +129,27 @@ def _loop(
                 watch.diverged(now, tally.means())
             progress.step(done, kappa, eps, tally)
             if done % per_epoch == 0:
-                settings = {"epoch": epoch, "seconds": tally.seconds(), "lr": lr_at(now), "kappa": kappa, "eps": eps}
                 means = tally.means()
-                rows.append(settings | means)
-                run.write_log(rows)
-                for name, value in rows[-1].items():
-                    board.add_scalar(name, value, done)
-                progress.epoch(rows[-1])
+                settings = {"epoch": epoch, "seconds": tally.seconds(), "lr": lr_at(now), "kappa": kappa, "eps": eps}
+                journal.epoch(settings | means, done)
+                progress.epoch(settings | means)
                 if warning := watch.collapsed(epoch, done, means, last=done == total):
                     progress.say(warning)
-                tally = Tally(device)
-            if stop.requested or time.monotonic() - saved >= 60 * machine.checkpoint_minutes:
-                checkpoint(done)
+                tally = Tally(fabric)
+            due = time.monotonic() - saved >= 60 * machine.checkpoint_minutes
+            stopping = agreed(fabric, stop.requested)
+            if stopping or agreed(fabric, due):
+                counted = {"sums": tally.totals(), "seconds": tally.seconds(), "uniform_epochs": watch.uniform_epochs}
+                weights = {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
+                journal.checkpoint({"step": done, **weights, **counted})
                 saved = time.monotonic()
-            if stop.requested:
+            if stopping:
                 raise KeyboardInterrupt
-    board.close()
+
     if isinstance(method, GOOD) and eps > 0:
-        write_sheet(run.folder / "quantile.png", quantile_split(method, detector, x_out, eps))
-    accuracy = test_accuracy(detector, sets.test_set, device)
-    run.finish(
-        network.state_dict(), sets.in_set.class_names, card(recipe, sets, rows, accuracy, digest(network.state_dict()))
-    )
+        journal.sheet("quantile.png", quantile_split(method, detector, x_out, eps))
+    accuracy, weights = test_accuracy(detector, sets.test_set, device), network.state_dict()
+    journal.finish(weights, sets.in_set.class_names, card(recipe, sets, journal.rows, accuracy, digest(weights)))
 
 
 @torch.no_grad()
@@ -171,11 +162,13 @@ def out_confidence(detector: Detector, x: Tensor, eps: float) -> tuple[Tensor, T
 @torch.no_grad()
 def quantile_split(method: GOOD, detector: Softmax, x: Tensor, eps: float) -> list[tuple[str, Tensor]]:
     """An out-batch as the quantile loss divides it, hardest first (the paper's example batches)."""
-    order = method.bounds(detector, x, eps).argsort(descending=True)
-    clean = len(x) - method.guaranteed_count(len(x))
+    bounds = method.bounds(detector, x, eps)
+    guaranteed = int(method.guaranteed(bounds).sum())
+    order = bounds.argsort(descending=True)
+    clean = len(x) - guaranteed
     return [
         (f"the {clean} highest bounds: trained at the image itself", x[order[:clean]]),
-        (f"the {len(x) - clean} lowest bounds: guaranteed at eps {eps:g}", x[order[clean:]]),
+        (f"the {guaranteed} lowest bounds: guaranteed at eps {eps:g}", x[order[clean:]]),
     ]
 
 

@@ -151,10 +151,22 @@ def test_good_by_its_definition(quantile: float) -> None:
 
 
 def test_quantile_counts_do_not_suffer_from_binary_fractions() -> None:
-    assert [GOOD(q).guaranteed_count(128) for q in (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)] == [25, 51, 76, 102, 115, 121]
-    assert GOOD(0.29).guaranteed_count(100) == 29
+    bounds = torch.rand(128)
+    counts = [int(GOOD(q).guaranteed(bounds).sum()) for q in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)]
+    assert counts == [0, 25, 51, 76, 102, 115, 121, 128]
+    assert GOOD(0.29).guaranteed(bounds[:100]).sum() == 29
+    assert GOOD(0.5).guaranteed(torch.zeros(10)).tolist() == [True] * 5 + [False] * 5  # ties by position
     with pytest.raises(RecipeError, match="quantile"):
         GOOD(80)
+
+
+def test_the_quantile_is_that_of_the_whole_batch_when_processes_share_it() -> None:
+    bounds = torch.rand(12)
+    shares = [
+        GOOD(0.6, gather=lambda own, first=first: (bounds, first)).guaranteed(bounds[first : first + 4])
+        for first in (0, 4, 8)
+    ]
+    assert torch.equal(torch.cat(shares), GOOD(0.6).guaranteed(bounds))
 
 
 class Counting(nn.Module):

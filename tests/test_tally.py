@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 
 from certood.errors import TrainingFailed
 from certood.tally import PATIENCE, SETTLED, Tally, Watch
 
-CPU = torch.device("cpu")
+CPU = Fabric(accelerator="cpu", devices=1)
 
 
 def test_means_weigh_samples_not_batches() -> None:
@@ -17,11 +18,12 @@ def test_means_weigh_samples_not_batches() -> None:
         labels = torch.zeros(samples, dtype=torch.long)
         log_probs = torch.log(torch.tensor([[0.2, 0.8]] * (samples - right) + [[0.8, 0.2]] * right))
         per_sample = torch.full((samples,), loss)
-        tally.step(per_sample.mean(), per_sample, torch.tensor([loss, 3 * loss]), log_probs, labels)
+        tally.step(per_sample, torch.tensor([loss, 3 * loss]), 0.5, log_probs, labels)
     tally.look(torch.tensor([0.1, 0.3]), torch.tensor([0.5, 0.7]))
     tally.look(torch.tensor([0.4]), torch.tensor([1.0]))
     means = tally.means()
     assert means["accuracy"] == pytest.approx(25 / 40)
+    assert means["loss"] == pytest.approx(2.0 + 0.5 * 4.0)
     assert means["loss_in"] == pytest.approx(2.0)
     assert means["loss_out"] == pytest.approx(4.0)
     assert means["confidence_in"] == pytest.approx(0.8)

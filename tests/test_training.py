@@ -14,12 +14,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from certood.errors import NetworkError, RunError, TrainingFailed
+from certood.errors import NetworkError, RecipeError, RunError, TrainingFailed
+from certood.machine import Machine
 from certood.recipes import Recipe, recipe
 from certood.runs import COLUMNS, Run
-from certood.training import Machine, train
+from certood.training import train
 
 TINY = replace(recipe("demo", epochs=2), in_limit=300, out_limit=300, batch_size=64, kappa_start=0.2, kappa_ramp=0.5)
+QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 EVERY_STEP = Machine(checkpoint_minutes=0)
 
 
@@ -99,18 +101,17 @@ def test_good_learns_digits_and_guarantees(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_kill_at_a_random_moment_and_resume_gives_identical_weights(seed: int, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     options = ("--checkpoint-minutes", "0", "--kappa-start", "0.2", "--kappa-ramp", "0.5", "--resume")
     waits = random.Random(seed)
     for _ in range(4):
-        process = subprocess.Popen(command(TINY, out, *options), env=environment, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command(TINY, out, *options), env=QUIET, stdout=subprocess.DEVNULL)
         started = time.monotonic()
         while not (out / "state" / "last.pt").exists() and process.poll() is None and time.monotonic() - started < 60:
             time.sleep(0.005)
         time.sleep(waits.uniform(0, 0.4))
         process.send_signal(signal.SIGKILL)
         process.wait()
-    last = subprocess.run(command(TINY, out, *options), env=environment, capture_output=True, text=True, check=False)
+    last = subprocess.run(command(TINY, out, *options), env=QUIET, capture_output=True, text=True, check=False)
     assert last.returncode == 0, last.stderr
     assert same_weights(finished, out)
     assert not list(out.rglob("*.part"))
@@ -119,10 +120,7 @@ def test_kill_at_a_random_moment_and_resume_gives_identical_weights(seed: int, f
 def test_ctrl_c_saves_and_says_how_to_go_on(finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "stopped"
     words = command(TINY, out, "--kappa-start", "0.2", "--kappa-ramp", "0.5", "--checkpoint-minutes", "60")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         while not (out / "batch.png").exists() and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
@@ -144,6 +142,45 @@ def test_a_finished_run_is_left_alone(finished: Path) -> None:
     assert (finished / "weights.safetensors").stat().st_mtime_ns == before
     with pytest.raises(RunError, match="epochs 2 -> 3"):
         train(replace(TINY, epochs=3), finished, resume=True)
+
+
+# ---- several processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_processes_see_the_same_batches_quantile_and_losses(tmp_path: Path) -> None:
+    """The losses agree within rounding, which training then amplifies: a short run."""
+    options = (
+        "--quantile",
+        "0.6",
+        "--kappa-start",
+        "0",
+        "--kappa-ramp",
+        "0.2",
+        "--eps-start",
+        "0.1",
+        "--eps-ramp",
+        "0.5",
+    )
+    logs = []
+    for devices in ("1", "2"):
+        words = command(TINY, tmp_path / devices, *options, "--device", "cpu", "--devices", devices)
+        run = subprocess.run(words, env=QUIET, capture_output=True, text=True, timeout=120, check=False)
+        assert run.returncode == 0, run.stderr
+        assert "Traceback" not in run.stderr
+        assert run.stdout.count("# demo") == 1  # one of them speaks
+        logs.append(log_of(tmp_path / devices))
+    for one, two in zip(*logs, strict=True):
+        for column in set(COLUMNS) - {"seconds"}:
+            assert float(one[column]) == pytest.approx(float(two[column]), rel=2e-3)
+
+
+def test_processes_that_cannot_share_a_batch(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="3 processes cannot share batches of 64"):
+        train(TINY, tmp_path / "run", machine=Machine(devices=3))
+    with pytest.raises(RunError, match="CUDA devices"):
+        train(TINY, tmp_path / "run", machine=Machine(device="cuda", devices=64))
+    assert not (tmp_path / "run").exists()
 
 
 # ---- what fails ------------------------------------------------------------------------------------------------------
