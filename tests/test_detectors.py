@@ -29,6 +29,13 @@ def test_scores_by_hand() -> None:
     assert detector.log_probs(torch.zeros(2))[0].exp().tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
 
+def test_float32_logits_are_scored_in_float64() -> None:
+    logits = torch.tensor([[1.1, 2.3, -0.7], [9.7, -3.1, 0.2]])
+    wide = np.exp(logits.double().numpy())
+    score = constant(logits.tolist()).score(torch.zeros(2))
+    assert np.allclose(score.numpy(), np.log(wide.max(1) / (wide.sum(1) - wide.max(1))), rtol=1e-13)
+
+
 @given(st.lists(st.lists(st.floats(-30, 30), min_size=4, max_size=4), min_size=1, max_size=20))
 def test_the_score_is_the_logit_of_the_confidence(logits: list[list[float]]) -> None:
     detector = constant(logits, torch.float64)
