@@ -10,35 +10,15 @@ import certood
 PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
-ORDER = [
-    *(
-        "errors",
-        "files",
-        "boxes",
-        "bounds.interval",
-        "bounds.arithmetic",
-        "bounds.confidence",
-        "bounds",
-        "networks",
-        "detectors",
-        "attacks",
-    ),
-    *("methods", "schedules", "recipes", "data.entries", "data.views", "data.formats", "data.noise", "data.demo"),
-    *("data.places", "data.encoded", "data.sources", "data.catalogue", "data.stream", "data.augment", "data", "runs"),
-    *(
-        "assembly",
-        "card",
-        "pictures",
-        "tally",
-        "progress",
-        "interrupts",
-        "training",
-        "arguments",
-        "cli_data",
-        "cli",
-        "__main__",
-    ),
-]
+ORDER = """
+errors files
+boxes bounds.interval bounds.arithmetic bounds.confidence bounds
+networks detectors attacks methods schedules recipes
+data.entries data.views data.formats data.noise data.demo data.places data.encoded data.sources data.catalogue
+data.stream data.augment data
+runs assembly card pictures machine tally progress interrupts journal training
+arguments cli_data cli __main__
+""".split()
 
 
 def modules() -> dict[str, Path]:
