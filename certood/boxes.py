@@ -33,6 +33,14 @@ class Affine(NamedTuple):
     box: "Box"
     weight: Tensor
     bias: Tensor | None
+    versions: tuple[int, ...] = ()  # of weight and bias, when they were used
+
+
+def versions(*tensors: Tensor | None) -> tuple[int, ...]:
+    """How often each tensor has been changed in place; nothing while compiling and for what torch does not count."""
+    if torch.compiler.is_compiling():
+        return ()
+    return tuple(tensor._version for tensor in tensors if tensor is not None and not tensor.is_inference())
 
 
 def _operators(function: Any) -> tuple[Callable[["Box", Any], Any], ...]:
@@ -128,8 +136,11 @@ class Box:
 
     @property
     def source(self) -> Affine | None:
-        """The affine map that made this Box, as long as nothing else has touched it."""
-        return self._source
+        """The affine map that made this Box, as long as nothing else has touched it, nor its weights."""
+        source = self._source
+        if source is not None and source.versions and source.versions != versions(source.weight, source.bias):
+            return None
+        return source
 
     def contains(self, z: Tensor) -> Tensor:
         """Per sample: does z lie inside?"""  # [N] bool

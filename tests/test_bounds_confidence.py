@@ -239,6 +239,21 @@ def test_features_changed_after_the_linear_layer_are_remembered_as_they_were() -
     assert torch.equal(logit_gaps(network, box), logit_gaps(linear, box))
 
 
+@pytest.mark.parametrize("change", ["weight.mul_(-1)", "bias.copy_(torch.arange(4))"])
+def test_weights_changed_after_their_use_are_not_elided(change: str) -> None:
+    def network(x: Any) -> Any:
+        values = {"weight": linear.weight.detach().clone(), "bias": linear.bias.detach().clone(), "torch": torch}
+        out = F.linear(x, values["weight"], values["bias"])
+        exec(change, values)
+        return out
+
+    linear, box = nn.Linear(6, 4).double(), Box.around(vectors(), 0.2)
+    assert network(box).source is None
+    bound = logit_gaps(network, box)
+    for z in points(box):
+        assert (gaps_of(network(z)) <= bound + 1e-12).all()
+
+
 def test_a_network_that_changes_its_input_leaves_the_box_alone() -> None:
     linear = nn.Linear(6, 4).double()
 

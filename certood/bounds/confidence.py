@@ -39,7 +39,7 @@ def max_gap(network: Network, box: Box) -> Tensor:
     if out.source is None:
         gap = _take(out.upper, top) - _take(out.lower, bottom)
     else:
-        features, weight, bias = out.source
+        features, weight, bias, _ = out.source
         logits = F.linear(features.centre, weight, bias)
         reach = (weight[top] - weight[bottom]).abs()  # [N, d]
         gap = _take(logits, top) - _take(logits, bottom) + (reach * features.radius).sum(1)
@@ -93,7 +93,7 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
             gaps[:, rows, start + rows] = 0  # f_k - f_k, which u_k - l_k does not know
             yield start, gaps
         return
-    features, weight, bias = out.source
+    features, weight, bias, _ = out.source
     logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
     size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
     for start in range(0, classes, size):

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from certood.boxes import RULES, Affine, Box, Rule
+from certood.boxes import RULES, Affine, Box, Rule, versions
 from certood.errors import UnsupportedOperation
 
 
@@ -84,7 +84,7 @@ def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     out = _affine(F.linear, box, weight, bias)
     # A copy, for the network may go on to change its own in place; in the precision of the weights, for mixed training.
     features = Box.of(box.lower.clone().to(weight.dtype), box.upper.clone().to(weight.dtype))
-    return Box.of(out.lower, out.upper, source=Affine(features, weight, bias))
+    return Box.of(out.lower, out.upper, source=Affine(features, weight, bias, versions(weight, bias)))
 
 
 @rule(*named("matmul", "mm", "bmm"))
