@@ -139,6 +139,13 @@ def test_huge_gaps_keep_a_finite_score() -> None:
     assert score_upper(network, box).dtype == torch.float64
 
 
+def test_autocast_around_a_bound_does_not_round_it() -> None:
+    network, box = mlp().float(), Box.around(vectors().float(), 0.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = confidence_upper(network, box)
+    assert torch.equal(rounded, confidence_upper(network, box))
+
+
 def test_no_samples_no_bounds() -> None:
     network = mlp()
     for last in (network, forgotten(network)):

@@ -61,11 +61,12 @@ def score_upper(network: Network, box: Box) -> Tensor:
     confidence <= 1 / (1 + s),  s = sum over l != k of exp(-gap_kl),  so the log-odds are at most -log s
     """
     best = box.lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
-    for start, gaps in _blocks(_logits(network, box)):
-        negated = -gaps.double()  # [N, block, K]
-        rows = torch.arange(gaps.shape[1], device=gaps.device)
-        negated[:, rows, start + rows] = -torch.inf  # l = k
-        best = torch.maximum(best, -negated.logsumexp(2).amin(1))  # [N]
+    with torch.autocast(box.device.type, enabled=False):  # it rounds to 8 bits
+        for start, gaps in _blocks(_logits(network, box)):
+            negated = -gaps.double()  # [N, block, K]
+            rows = torch.arange(gaps.shape[1], device=gaps.device)
+            negated[:, rows, start + rows] = -torch.inf  # l = k
+            best = torch.maximum(best, -negated.logsumexp(2).amin(1))  # [N]
     return _checked(best)
 
 
