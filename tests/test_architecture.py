@@ -10,7 +10,7 @@ import certood
 PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
-ORDER = """
+HOUSE = """
 errors files
 boxes bounds.interval bounds.arithmetic bounds.confidence bounds
 networks detectors attacks methods schedules recipes
@@ -18,7 +18,8 @@ data.entries data.views data.formats data.noise data.demo data.places data.encod
 data.stream data.augment data
 runs assembly card pictures machine tally progress interrupts journal training
 arguments cli_data cli __main__
-""".split()
+"""
+ORDER = HOUSE.split()
 
 
 def modules() -> dict[str, Path]:
