@@ -36,7 +36,7 @@ def maximise(
     for step in range(steps + 1):
         point.requires_grad_(step < steps)
         with torch.set_grad_enabled(step < steps):
-            current = score(point)  # [N]
+            current = score(point.clone())  # a network may change its input in place  # [N]
         better = current.detach() > best_score
         best = torch.where(better.reshape(-1, *[1] * (point.ndim - 1)), point.detach(), best)
         best_score = torch.where(better, current.detach().double(), best_score)

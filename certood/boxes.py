@@ -6,7 +6,6 @@ to a `Box`, and the answer is looked up in `RULES`, which `certood.bounds.interv
 raises `UnsupportedOperation`: a bound is never guessed.
 """
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Self, final
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from certood.errors import BoxError, CertoodError, UnsupportedOperation
+from certood.errors import BoxError, UnsupportedOperation
 
 
 class Rule(NamedTuple):
@@ -179,7 +178,11 @@ class Box:
             raise UnsupportedOperation(f"{function.__name__} with out= has no rule: use the value that it returns")
         rule = RULES.get(function)
         if rule is None:
-            raise _without_rule(function, args)
+            name = torch.overrides.resolve_name(function) or repr(function)
+            raise UnsupportedOperation(
+                f"no bound for {name}: certood has no rule for it. Replace it in the network, or add a rule with "
+                f"certood.bounds.rule (docs/adding_a_rule.md says how)"
+            )
         inplace = kwargs.pop("inplace", False)
         position = rule.inplace_position
         if position is not None and len(args) > position:  # as torch.compile passes it
@@ -246,17 +249,6 @@ class Box:
 
     def __repr__(self) -> str:
         return f"Box(lower={self._lower}, upper={self._upper})"
-
-
-def _without_rule(function: Any, args: Any) -> CertoodError:
-    name = torch.overrides.resolve_name(function) or repr(function)
-    if args and isinstance(args[0], Tensor) and re.search("[^_]_$", name):
-        # No UnsupportedOperation: that is a TypeError, which makes Python read `total += box` as `total = total + box`.
-        return CertoodError(f"{name} writes a Box into a constant tensor: write `total = total + x`, not `total += x`")
-    return UnsupportedOperation(
-        f"no bound for {name}: certood has no rule for it. Replace it in the network, or add a rule with "
-        f"certood.bounds.rule (docs/adding_a_rule.md says how)"
-    )
 
 
 def _overlap(left: Tensor, right: Tensor) -> bool:

@@ -12,8 +12,11 @@ class BoxError(CertoodError, ValueError):
     """A set of inputs that is none: lower above upper, NaN, shapes that differ."""
 
 
-class UnsupportedOperation(CertoodError, TypeError):
-    """A network called a function on a `Box` that has no rule, or in a way the rule does not cover."""
+class UnsupportedOperation(CertoodError, RuntimeError):
+    """A network called a function on a `Box` that has no rule, or in a way the rule does not cover.
+
+    No TypeError: Python would take one for "try it the other way round" and read `total += box` as `total = total + box`.
+    """
 
 
 class NoGuarantee(CertoodError, ArithmeticError):
