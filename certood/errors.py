@@ -15,7 +15,7 @@ class BoxError(CertoodError, ValueError):
 class UnsupportedOperation(CertoodError, RuntimeError):
     """A network called a function on a `Box` that has no rule, or in a way the rule does not cover.
 
-    No TypeError: Python would take one for "try it the other way round" and read `total += box` as `total = total + box`.
+    No TypeError: after one, Python reads `total += box` as `total = total + box`, which an alias of total does not see.
     """
 
 
