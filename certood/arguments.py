@@ -25,7 +25,7 @@ def parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more:
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
-    raise CertoodError(f"{_first_sentence(complaint.getvalue())}; see certood {command} --help")
+    raise CertoodError(f"{_first_sentence(complaint.getvalue())}; see certood {command.split(' RECIPE')[0]} --help")
 
 
 def _first_sentence(box: str) -> str:

@@ -1,5 +1,6 @@
 """From a recipe to the parts that it names."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -9,9 +10,9 @@ from torch import nn
 
 from certood import networks
 from certood.data.augment import Augmentation
-from certood.data.sources import ImageSet, load
-from certood.data.stream import seed_for
-from certood.errors import DataError
+from certood.data.order import seed_for
+from certood.data.sources import ImageSet, load, whereabouts_of
+from certood.errors import DataError, MissingSplit
 from certood.methods import ACET, GOOD, METHODS, Method
 from certood.recipes import Recipe
 from certood.runs import load_weights
@@ -39,10 +40,22 @@ def image_sets(recipe: Recipe, folder: Path | None) -> Sets:
     out_set = None
     if method_of(recipe).uses_out:
         out_set = of(recipe.out_set, "train", margin=recipe.out_margin, limit=recipe.out_limit or None)
+    return Sets(in_set, out_set, _test_set(recipe, folder, in_set, of))
+
+
+def _test_set(recipe: Recipe, folder: Path | None, in_set: ImageSet, of: Callable[..., ImageSet]) -> ImageSet | None:
+    """The test split, unless there is none or it is the training images again."""
+    places = [whereabouts_of(recipe.in_set, split, folder) for split in ("train", "test")]
+    if places[0] is not None and places[0] == places[1]:
+        return None
     try:
-        return Sets(in_set, out_set, of(recipe.in_set, "test"))
-    except DataError:
-        return Sets(in_set, out_set, None)
+        test_set = of(recipe.in_set, "test")
+    except MissingSplit:
+        return None
+    if test_set.class_names != in_set.class_names:
+        only = set(test_set.class_names) ^ set(in_set.class_names)
+        raise DataError(f"train and test split of {recipe.in_set} have different classes: {', '.join(sorted(only))}")
+    return test_set
 
 
 def initial_network(recipe: Recipe, classes: int) -> nn.Module:

@@ -28,7 +28,7 @@ def maximise(
     """Gradient ascent by signs (Madry et al. 2018): z <- project(z + step_size * sign(grad score(z))), best point kept.
 
     Starts at `start` (the centre of the box without one). The default step crosses the box once: width / (steps + 1),
-    for the paper's 40 steps 2 eps / 41 (appendix A).
+    for the paper's 40 steps 2 eps / 41 (appendix B).
     """
     point = box.project(box.centre if start is None else start).detach()
     stride = (box.upper - box.lower).max() / (steps + 1) if step_size is None else step_size

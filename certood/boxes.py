@@ -106,7 +106,7 @@ class Box:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             raise BoxError("images enter as a float tensor in [0, 1]; divide 8-bit images by 255")
         if isinstance(eps, Tensor) and eps.ndim == 1:
-            eps = eps.reshape(-1, *[1] * (x.ndim - 1))
+            eps = eps.to(x).reshape(-1, *[1] * (x.ndim - 1))
         if not torch.compiler.is_compiling():
             if not bool(torch.as_tensor(eps >= 0).all()):
                 least = float(torch.as_tensor(eps).min())
@@ -215,6 +215,9 @@ class Box:
         if not callable(function):
             raise UnsupportedOperation(f"a Box does not know Tensor.{name}: certood has no rule for it")
         return partial(self._call, function, self)
+
+    def __len__(self) -> int:
+        return len(self._lower)
 
     def __getitem__(self, index: Any) -> Any:
         return self._call(Tensor.__getitem__, self, index)

@@ -23,7 +23,7 @@ HELP = """certood: image classifiers that provably know when they don't know
 certood COMMAND --help explains a command, certood --version tells the version."""
 
 
-CEDA_START = "certood train {} --scale paper --method ceda --epochs 200 (SVHN: 300), then --start-from that run"
+CEDA_START = "certood train {} --scale paper --method ceda --epochs 200 --out CEDA (svhn: 300), then --start-from CEDA"
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,21 @@ class Train:
 
 
 def train(arguments: Sequence[str]) -> None:
-    parsed = parse(Train, arguments, "train", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING))
+    parsed = parse(
+        Train, arguments, "train RECIPE", default=Train(_recipe_before_overrides(arguments), out=tyro.MISSING)
+    )
     if parsed.recipe.kappa_start < 0 and not parsed.recipe.start_from:  # as in the paper's GOOD on SVHN and CIFAR-10
         print(f"certood: the paper starts this run from CEDA: {CEDA_START.format(parsed.recipe.name)}", file=sys.stderr)
     from certood.machine import Machine, leads
     from certood.training import train as run_training
 
     machine = Machine(parsed.device, parsed.devices, parsed.nodes, parsed.workers, parsed.checkpoint_minutes)
-    run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
+    try:
+        run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
+    except KeyboardInterrupt:
+        if not leads():
+            sys.exit(130)  # one process speaks for all
+        raise KeyboardInterrupt("; the same command with --resume goes on" if parsed.out.exists() else "") from None
     if leads():
         print((run.folder / "card.md").read_text(encoding="utf-8"))
 
@@ -72,19 +79,23 @@ def train(arguments: Sequence[str]) -> None:
 def _recipe_before_overrides(arguments: Sequence[str]) -> Recipe:
     """The recipe's own settings depend on its name and three options; all else on the command line overrides them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option, kind in (("--method", str), ("--scale", str), ("--epochs", int)):
-        parser.add_argument(option, type=kind)
-    chosen, rest = parser.parse_known_args(list(arguments))
-    if any(word in ("--help", "-h") for word in rest) and (not rest or rest[0].startswith("-")):
+    parser.add_argument("--method", default="good")
+    parser.add_argument("--scale", default="cpu")
+    parser.add_argument("--epochs", type=int)
+    try:
+        chosen, rest = parser.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise RecipeError(str(error)) from None
+    if rest and rest[0] in ("--help", "-h"):
         return recipe("mnist")
     if not rest or rest[0].startswith("-"):
-        raise RecipeError(f"which recipe? certood train {'|'.join(RECIPES)} --out RUN")
-    return recipe(rest[0], chosen.method or "good", chosen.scale or "cpu", chosen.epochs)
+        raise RecipeError(f"the recipe comes first: certood train {'|'.join(RECIPES)} --out RUN")
+    return recipe(rest[0], chosen.method, chosen.scale, chosen.epochs)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train GOOD on the built-in data: handwritten digits against photographs, nothing is downloaded.
+    """Train GOOD on built-in images: digits against photographs, no download.
 
     Example: certood demo --out runs/demo
     """
@@ -97,7 +108,10 @@ class Demo:
 
 def demo(arguments: Sequence[str]) -> None:
     parsed = parse(Demo, arguments, "demo")
-    train(["demo", "--out", str(parsed.out / "good"), "--seed", str(parsed.seed), "--resume"])
+    try:
+        train(["demo", "--out", str(parsed.out / "good"), "--seed", str(parsed.seed), "--resume"])
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("; the same command goes on") from None
 
 
 def data(arguments: Sequence[str]) -> None:
@@ -124,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except CertoodError as error:
         print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("certood: stopped; the same command with --resume goes on", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"certood: stopped{stop}", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # certood data list | head
+        sys.stderr.close()

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from certood.arguments import Folder, data_folder, parse
 from certood.data.catalogue import catalogue, prepare, whereabouts
-from certood.data.entries import Entry, known
+from certood.data.entries import Entry, find, known
+from certood.data.sources import SPLITS, labels_of, open_source, title, whereabouts_of
 from certood.errors import CertoodError
 
 HELP = """Image sets: for training, and to be told from what was trained on.
@@ -31,7 +32,10 @@ forms; what is not there comes from the Hugging Face hub."""
 
 @dataclass(frozen=True)
 class List:
-    """Every set that has a name, and whether it is here. Example: certood data list --data images"""
+    """Every set that has a name, and whether it is here.
+
+    Example: certood data list --data images
+    """
 
     data: Folder = None
     """folder with image sets; also CERTOOD_DATA"""
@@ -41,7 +45,10 @@ class List:
 
 @dataclass(frozen=True)
 class Info(List):
-    """Where a set comes from, its size, splits and licence. Example: certood data info svhn"""
+    """Where a set comes from, its size, splits and licence.
+
+    Example: certood data info svhn
+    """
 
     name: tyro.conf.Positional[str] = tyro.MISSING
     """a name of `certood data list`"""
@@ -49,7 +56,10 @@ class Info(List):
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write DIR/NAME/SPLIT.parquet. Example: certood data prepare fashion_mnist images --data downloads"""
+    """Write DIR/NAME/SPLIT.parquet.
+
+    Example: certood data prepare fashion_mnist images --data downloads
+    """
 
     name: tyro.conf.Positional[str]
     """a name of `certood data list`, or a path"""
@@ -79,16 +89,17 @@ def _list(arguments: Sequence[str]) -> None:
     print(line.format("name", "train", "test", "here"))
     for row in rows:
         sizes = [_number(row["splits"].get(split)) for split in ("train", "test")]
-        print(line.format(row["name"], *sizes, HERE[row["whereabouts"]]))
-        print(
-            textwrap.fill(f"{row['about']}. Licence: {row['licence']}", 78, initial_indent="  ", subsequent_indent="  ")
-        )
+        print(line.format(row["name"], *sizes, _here(row)))
+        text = f"{row['about']}. {row['how_to_get_it']} Licence: {row['licence']}."
+        print(textwrap.fill(text, 78, initial_indent="  ", subsequent_indent="  "))
     print("permuted_pixels:NAME is any of these, the pixels of every image shuffled.")
 
 
 def _info(arguments: Sequence[str]) -> None:
     parsed = parse(Info, arguments, "data info")
-    facts = _facts(known(parsed.name), data_folder(parsed.data))
+    folder = data_folder(parsed.data)
+    entry = find(parsed.name)
+    facts = _facts(entry, folder) if entry else _facts_of_path(parsed.name, folder)
     if parsed.json:
         print(json.dumps(facts, indent=2))
         return
@@ -119,6 +130,13 @@ HERE = {"local": "yes", "hub": "on the hub", "generated": "built in", "missing":
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"list": _list, "info": _info, "prepare": _prepare}
 
 
+def _here(row: dict[str, Any]) -> str:
+    missing = [split for split, here in row["here"].items() if not here]
+    if row["whereabouts"] == "local" and missing:
+        return f"without {' and '.join(missing)}"
+    return HERE[row["whereabouts"]]
+
+
 def _facts(entry: Entry, folder: Path | None) -> dict[str, Any]:
     size = f"{entry.size}x{entry.size}" if entry.size else "any size"
     return {
@@ -130,8 +148,26 @@ def _facts(entry: Entry, folder: Path | None) -> dict[str, Any]:
         "licence": entry.licence,
         "hub": entry.hub or "",
         "whereabouts": whereabouts(entry, folder),
+        "here": {split: whereabouts(entry, folder, split) in ("local", "generated") for split in entry.sizes},
         "how_to_get_it": entry.obtain,
         "class_names": list(entry.class_names),
+    }
+
+
+def _facts_of_path(name: str, folder: Path | None) -> dict[str, Any]:
+    """A set that only its files describe."""
+    places = {split: whereabouts_of(name, split, folder) for split in SPLITS}
+    if not any(places.values()):
+        known(name)  # says what is near
+    splits = SPLITS if places["train"] != places["test"] else ("train",)
+    sources = {split: open_source(name, split, folder) for split in splits if places[split]}
+    _, classes, names = labels_of(next(iter(sources.values())), None)
+    return {
+        "name": title(name),
+        "splits": {split: source.length for split, source in sources.items()},
+        "classes": classes,
+        "whereabouts": "local",
+        "class_names": list(names),
     }
 
 

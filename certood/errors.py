@@ -31,6 +31,10 @@ class DataError(CertoodError, ValueError):
     """An image set that is missing, corrupt, or of the wrong form."""
 
 
+class MissingSplit(DataError):
+    """An image set, or one split of it, that is nowhere to be found."""
+
+
 class RecipeError(CertoodError, ValueError):
     """A recipe that does not exist or contradicts itself."""
 

@@ -24,6 +24,13 @@ class Machine:
     workers: int = 0
     checkpoint_minutes: float = 10.0
 
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.nodes < 1 or self.workers < 0 or not self.checkpoint_minutes >= 0:
+            raise RunError(
+                f"devices and nodes are at least 1, workers and checkpoint minutes at least 0, not {self.devices}, "
+                f"{self.nodes}, {self.workers}, {self.checkpoint_minutes}"
+            )
+
 
 def leads() -> bool:
     """Before the processes know each other: is this the first, as torchrun, SLURM or Fabric number them?"""
@@ -33,7 +40,7 @@ def leads() -> bool:
 
 def launch(machine: Machine, recipe: Recipe) -> Fabric:
     processes = machine.devices * machine.nodes
-    if processes < 1 or recipe.batch_size % processes:
+    if recipe.batch_size % processes:
         raise RecipeError(f"{processes} processes cannot share batches of {recipe.batch_size} evenly")
     if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")

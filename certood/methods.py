@@ -65,7 +65,7 @@ class CEDA(Method):
 @final
 @dataclass(frozen=True)
 class ACET(Method):
-    """Adversarial Confidence Enhancing Training: OE's loss at the worst point an attack finds in the box (eq. 13).
+    """Adversarial Confidence Enhancing Training: OE's loss at the worst point an attack finds in the box (eq. 11).
 
     The attack starts at the image and takes `steps` sign steps of 2 eps / (steps + 1) (appendix B).
     """

@@ -1,5 +1,6 @@
 """What a long run shows: a live bar in a terminal, a line an epoch anywhere else."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, Self, final
@@ -57,8 +58,10 @@ class Progress:
 
 
 def _numbers(means: Mapping[str, float]) -> str:
-    shown = f"loss {means['loss_in']:.3f} in"
-    if means["confidence_out"] == means["confidence_out"]:  # there is an out-set
-        shown += f" {means['loss_out']:.3f} out, accuracy {means['accuracy']:.1%}"
-        return shown + f", out {means['confidence_out']:.1%} <= {means['bound_out']:.1%}"
-    return shown + f", accuracy {means['accuracy']:.1%}"
+    """What is no number, because nothing was measured, is left out."""
+    shown = [f"loss {means['loss_in']:.3f}", f"accuracy {means['accuracy']:.1%}"]
+    if not math.isnan(means["loss_out"]):
+        shown[0] += f" + {means['loss_out']:.3f}"
+    if not math.isnan(means["confidence_out"]):
+        shown.append(f"out {means['confidence_out']:.1%} <= {means['bound_out']:.1%}")
+    return ", ".join(shown)

@@ -104,6 +104,8 @@ class Recipe:
                 raise RecipeError(f"{field} must be 0 or more; it is {getattr(self, field)}")
         if self.quantile > 1:
             raise RecipeError(f"quantile is a share between 0 and 1, not {self.quantile} (GOOD_80 is 0.8)")
+        if self.autoaugment != "none" and self.channels != 3:
+            raise RecipeError(f"autoaugment is for colour images; this network takes {self.channels} channel")
         if self.eps > 1:
             raise RecipeError(f"eps is in units of the [0, 1] pixel range, not {self.eps}; divide 8-bit steps by 255")
 
@@ -145,12 +147,12 @@ def mnist(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None 
     """MNIST digits, 28x28 grey; out-images are grey and lose their border; eps 0.3."""
     base = Recipe("mnist", method, in_set="mnist", channels=1, size=28, out_margin=4, kappa=0.3, eps=0.3)
     if scale == "cpu":
-        return _for_two_cores(replace(base, lr=2e-3), epochs or 20)
+        return _for_two_cores(replace(base, lr=2e-3), epochs)
     paper = replace(
         base,
         out_set="tiny_images",
         network="L",
-        epochs=epochs or 420,
+        epochs=420 if epochs is None else epochs,
         optimiser="sgd",
         lr=0.005,
         lr_schedule="steps",
@@ -168,25 +170,28 @@ def mnist(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None 
 def svhn(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """SVHN house numbers, 32x32 colour; eps 0.03."""
     base = Recipe("svhn", method, in_set="svhn", channels=3, size=32, network="M", kappa=1.0, eps=0.03)
-    return _for_two_cores(base, epochs or 20) if scale == "cpu" else _colour_paper(base, 0.01 / 128, "svhn", epochs)
+    return _for_two_cores(base, epochs) if scale == "cpu" else _colour_paper(base, 0.01 / 128, "svhn", epochs)
 
 
 def cifar10(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """CIFAR-10 objects, 32x32 colour, mirrored at random; eps 0.01."""
     base = Recipe("cifar10", method, in_set="cifar10", channels=3, size=32, network="M", kappa=1.0, eps=0.01, flip=True)
-    return _for_two_cores(base, epochs or 20) if scale == "cpu" else _colour_paper(base, 0.1 / 128, "cifar10", epochs)
+    return _for_two_cores(base, epochs) if scale == "cpu" else _colour_paper(base, 0.1 / 128, "cifar10", epochs)
 
 
 def demo(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """Handwritten digits against photographs, both carried by installed packages: nothing is downloaded; eps 0.3."""
     base = Recipe("demo", method, in_set="demo_digits", out_set="demo_photos", network="XS", out_margin=4, lr=2e-3)
-    return _for_two_cores(base, epochs or 30)
+    if scale != "cpu":
+        raise RecipeError("the demo has no paper scale; the paper's recipes are mnist, svhn and cifar10")
+    return _for_two_cores(base, 30 if epochs is None else epochs)
 
 
-def _for_two_cores(base: Recipe, epochs: int) -> Recipe:
+def _for_two_cores(base: Recipe, epochs: int | None) -> Recipe:
     """kappa and eps rise together from 10 % to 50 % of the run: steeper ramps collapse to the uniform answer."""
     if base.method == "acet":  # an attack at every step: forty forward and backward passes are too many here
         base = replace(base, attack_steps=10)
+    epochs = 20 if epochs is None else epochs
     start, ramp = 0.1 * epochs, 0.4 * epochs
     return replace(base, epochs=epochs, kappa_start=start, kappa_ramp=ramp, eps_start=start, eps_ramp=ramp)
 
@@ -206,10 +211,10 @@ def _colour_paper(base: Recipe, baseline_lr: float, policy: Policy, epochs: int 
     )
     if base.method == "good":
         ramps = replace(common, kappa_start=-2, kappa_ramp=300, eps_start=4, eps_ramp=200)
-        return replace(ramps, epochs=epochs or 900, lr=1e-4, lr_milestones=(450, 750, 850))
-    baseline = replace(common, epochs=epochs or 420, lr=baseline_lr, lr_milestones=(30, 100))
+        return replace(ramps, epochs=900 if epochs is None else epochs, lr=1e-4, lr_milestones=(450, 750, 850))
+    baseline = replace(common, epochs=420 if epochs is None else epochs, lr=baseline_lr, lr_milestones=(30, 100))
     if base.method == "acet":
-        return replace(baseline, epochs=epochs or 100, kappa_start=2, eps_start=6)
+        return replace(baseline, epochs=100 if epochs is None else epochs, kappa_start=2, eps_start=6)
     return replace(baseline, kappa_start=60, kappa_ramp=300)
 
 

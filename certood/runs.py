@@ -61,6 +61,8 @@ class Run:
         if not resume:
             if self.finished():
                 raise RunError(f"{self.folder} holds a finished run; choose another --out")
+            if not self.state.exists():
+                raise RunError(f"{self.folder} holds a run that failed; delete it, or choose another --out")
             raise RunError(f"{self.folder} holds an unfinished run; add --resume to go on, or choose another --out")
         self.check_recipe(recipe)
         return self.finished()

@@ -12,13 +12,16 @@ from torch import Tensor
 from certood.errors import TrainingFailed
 from certood.machine import total
 
-SUMS = ("samples", "loss", "loss_in", "loss_out", "correct", "confidence_in", "looks", "confidence_out", "bound_out")
+SUMS = (
+    *("samples", "loss", "loss_in", "correct", "confidence_in", "out_samples", "loss_out"),
+    *("looks", "confidence_out", "bound_out"),
+)
 PATIENCE = 3  # epochs in a row with the uniform answer before training is given up
 DIVERGED = (
     "diverged in epoch {epoch:.1f}: the loss is {loss}. "
     "Lower --lr, set --clip-gradient 1, or raise --kappa-ramp and --eps-ramp"
 )
-SETTLED = 200  # steps before which an answer near the uniform one is only the beginning
+SETTLED = 200  # steps before which an answer near the uniform one may be only the beginning: no more than a warning
 
 
 @final
@@ -31,15 +34,19 @@ class Tally:
         if sums is not None and fabric.is_global_zero:  # they are those of all processes
             self.sums += sums
 
-    def step(self, loss_in: Tensor, loss_out: Tensor, kappa: float, log_probs: Tensor, labels: Tensor) -> None:
+    def step(self, loss_in: Tensor, loss_out: Tensor | None, kappa: float, log_probs: Tensor, labels: Tensor) -> None:
         """The samples of a batch that this process saw; an out-loss counts once for each of them."""
         samples = len(labels)
         top, predicted = log_probs.detach().max(1)
-        loss_in, loss_out = loss_in.detach().sum(), loss_out.detach().mean() * samples
+        loss = loss_in = loss_in.detach().sum()
+        if loss_out is not None:
+            loss_out = loss_out.detach().mean() * samples
+            loss = loss_in + kappa * loss_out
+            self._add("loss_out", loss_out)
+            self._add("out_samples", torch.tensor(float(samples)))
         self._add("samples", torch.tensor(float(samples)))
-        self._add("loss", loss_in + kappa * loss_out)
+        self._add("loss", loss)
         self._add("loss_in", loss_in)
-        self._add("loss_out", loss_out)
         self._add("correct", (predicted == labels).sum())
         self._add("confidence_in", top.exp().sum())
 
@@ -59,7 +66,8 @@ class Tally:
     def means(self, everywhere: bool = True) -> dict[str, float]:
         sums = dict(zip(SUMS, (self.totals() if everywhere else self.sums).tolist(), strict=True))
         samples, looks = max(sums["samples"], 1.0), sums["looks"] or math.nan
-        means = {name: sums[name] / samples for name in ("loss", "loss_in", "loss_out", "confidence_in")}
+        means = {name: sums[name] / samples for name in ("loss", "loss_in", "confidence_in")}
+        means["loss_out"] = sums["loss_out"] / (sums["out_samples"] or math.nan)
         means |= {name: sums[name] / looks for name in ("confidence_out", "bound_out")}
         return means | {"accuracy": sums["correct"] / samples}
 
@@ -75,20 +83,22 @@ class Watch:
         self.classes, self.uniform_epochs = classes, uniform_epochs
 
     def diverged(self, epoch: float, means: Mapping[str, float]) -> None:
-        if not math.isfinite(means["loss"]):
+        if not math.isfinite(means["loss"]) or math.isinf(means["bound_out"]):
             raise TrainingFailed(DIVERGED.format(epoch=epoch, loss=means["loss"]))
 
     def collapsed(self, epoch: int, steps: int, means: Mapping[str, float], last: bool) -> str | None:
         """After an epoch: a warning while it may recover, an error when it will not."""
-        uniform = means["confidence_in"] < 1.2 / self.classes and means["accuracy"] < 2 / self.classes
-        self.uniform_epochs = self.uniform_epochs + 1 if uniform and steps >= SETTLED else 0
-        if self.uniform_epochs == 0:
+        chance = 1 / self.classes
+        uniform = means["confidence_in"] < 1.2 * chance and means["accuracy"] < chance + 0.1 * (1 - chance)
+        settled = steps >= SETTLED
+        self.uniform_epochs = self.uniform_epochs + 1 if uniform and settled else 0
+        if not uniform or not (settled or last):
             return None
         finding = (
             f"collapsed to the uniform answer: accuracy {means['accuracy']:.1%}, mean confidence "
             f"{means['confidence_in']:.1%} after epoch {epoch + 1}. "
             "Raise --kappa-ramp and --eps-ramp, or lower --kappa, --quantile or --lr"
         )
-        if self.uniform_epochs >= PATIENCE or last:
+        if self.uniform_epochs >= PATIENCE or (last and settled):
             raise TrainingFailed(finding)
         return finding

@@ -2,6 +2,8 @@
 more than its weights, its optimiser and its step number to go on bit for bit."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +17,9 @@ from torch.utils.data import DataLoader
 from certood.assembly import Sets, augmentation, image_sets, initial_network, learning_rate, method_of, optimiser_of
 from certood.bounds import Box
 from certood.card import card
+from certood.data.order import seed_for
 from certood.data.sources import ImageSet
-from certood.data.stream import Batches, generator, seed_for
+from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
 from certood.errors import NoGuarantee, RunError, TrainingFailed
 from certood.interrupts import Stop, stop_requests
@@ -29,14 +32,14 @@ from certood.runs import Run, digest
 from certood.schedules import Ramp
 from certood.tally import DIVERGED, Tally, Watch
 
-LOOKS = 5  # times an epoch that the out-confidence and its bound are measured
+LOOKS = 5  # about so many times an epoch the out-confidence and its bound are measured
 
 
 def train(
-    recipe: Recipe, folder: Path, data: Path | None = None, machine: Machine | None = None, resume: bool = False
+    recipe: Recipe, folder: Path | str, data: Path | None = None, machine: Machine | None = None, resume: bool = False
 ) -> Run:
     """Train `recipe` into a run folder; with `resume`, go on from its last checkpoint if there is one."""
-    run, machine = Run(folder), machine or Machine()
+    run, machine = Run(Path(folder)), machine or Machine()
     if leads() and run.prepare(recipe, resume):
         return run
     method = method_of(recipe)
@@ -52,10 +55,11 @@ def train(
     except TrainingFailed:
         raise  # the folder stays: its log tells how it came to that
     except BaseException as error:
-        run.discard_unless_resumable()
+        if fabric.is_global_zero:
+            run.discard_unless_resumable()
         if isinstance(error, OSError):
             reason = error.strerror or error
-            raise RunError(f"cannot write to {folder}: {reason}; mend that and add --resume") from None
+            raise RunError(f"{folder}: {reason}; mend that and add --resume") from None
         raise
     return run
 
@@ -73,6 +77,7 @@ def _loop(
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
     wrapped, optimiser = fabric.setup(network, optimiser_of(recipe, network))
     detector, device, augment = Softmax(wrapped), fabric.device, augmentation(recipe)
+    measured = Softmax(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
     if isinstance(method, GOOD):
         method = replace(method, gather=partial(gathered, fabric))
     batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
@@ -84,7 +89,10 @@ def _loop(
 
     rows: list[Row] = []
     tally, watch, first = Tally(fabric), Watch(sets.in_set.classes), 0
+    digests = [own.digest for own in (sets.in_set, sets.out_set) if own is not None]
     if (state := run.read_state(device)) is not None:
+        if state["digests"] != digests:
+            raise RunError(f"{run.folder} was begun on other images than those that are here now")
         network.load_state_dict(state["network"])
         optimiser.load_state_dict(state["optimiser"])
         first, rows, tally = state["step"], state["rows"], Tally(fabric, state["sums"], state["seconds"])
@@ -109,12 +117,13 @@ def _loop(
             x, labels, x_out = x[share], labels[share].to(device), x_out[share]
 
             torch.manual_seed(seed_for(recipe.seed, "network", step))  # for layers that draw, such as dropout
-            try:
+            loss_out = None
+            with diverging(now):
                 loss_in, log_probs = method.in_loss(detector, x, labels)  # [N], [N, K]
-                loss_out = method.out_loss(detector, x_out, eps) if kappa > 0 else loss_in.new_zeros(1)  # [M]
-            except NoGuarantee:
-                raise TrainingFailed(DIVERGED.format(epoch=now, loss="NaN")) from None
-            loss = loss_in.sum() / samples + kappa * loss_out.sum() / max(out_samples, 1)
+                loss = loss_in.sum() / samples
+                if kappa > 0:
+                    loss_out = method.out_loss(detector, x_out, eps)  # [M]
+                    loss = loss + kappa * loss_out.sum() / out_samples
             optimiser.zero_grad()
             fabric.backward(loss * fabric.world_size)  # whose gradients are averaged over the processes
             if recipe.clip_gradient:
@@ -125,7 +134,8 @@ def _loop(
             done = step + 1
             if number % max(1, per_epoch // LOOKS) == 0 or done % per_epoch == 0:
                 if method.uses_out:
-                    tally.look(*out_confidence(detector, x_out, eps))
+                    with diverging(now):
+                        tally.look(*out_confidence(measured, x_out, eps))
                 watch.diverged(now, tally.means())
             progress.step(done, kappa, eps, tally)
             if done % per_epoch == 0:
@@ -139,17 +149,30 @@ def _loop(
             due = time.monotonic() - saved >= 60 * machine.checkpoint_minutes
             stopping = agreed(fabric, stop.requested)
             if stopping or agreed(fabric, due):
-                counted = {"sums": tally.totals(), "seconds": tally.seconds(), "uniform_epochs": watch.uniform_epochs}
-                weights = {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
-                journal.checkpoint({"step": done, **weights, **counted})
+                state = {"step": done, "digests": digests, "sums": tally.totals(), "seconds": tally.seconds()}
+                state |= {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
+                journal.checkpoint(state | {"uniform_epochs": watch.uniform_epochs})
                 saved = time.monotonic()
             if stopping:
+                fabric.barrier()
                 raise KeyboardInterrupt
 
-    if isinstance(method, GOOD) and eps > 0:
-        journal.sheet("quantile.png", quantile_split(method, detector, x_out, eps))
-    accuracy, weights = test_accuracy(detector, sets.test_set, device), network.state_dict()
+    if isinstance(method, GOOD) and recipe.eps > 0:
+        last = total - 1
+        x_out = augment(batches[last].out_images.to(device), generator(recipe.seed, "augment out", last, device=device))
+        with diverging(recipe.epochs):
+            journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), measured, x_out, recipe.eps))
+    accuracy, weights = test_accuracy(network, sets.test_set, device), network.state_dict()
     journal.finish(weights, sets.in_set.class_names, card(recipe, sets, journal.rows, accuracy, digest(weights)))
+
+
+@contextmanager
+def diverging(epoch: float) -> Iterator[None]:
+    """A bound that is NaN means that the weights are."""
+    try:
+        yield
+    except NoGuarantee:
+        raise TrainingFailed(DIVERGED.format(epoch=epoch, loss="NaN")) from None
 
 
 @torch.no_grad()
@@ -173,12 +196,13 @@ def quantile_split(method: GOOD, detector: Softmax, x: Tensor, eps: float) -> li
 
 
 @torch.no_grad()
-def test_accuracy(detector: Detector, test_set: ImageSet | None, device: torch.device) -> float | None:
+def test_accuracy(network: nn.Module, test_set: ImageSet | None, device: torch.device) -> float | None:
     if test_set is None:
         return None
     correct = 0
+    network.eval()
     for start in range(0, len(test_set), 500):
         indices = np.arange(start, min(start + 500, len(test_set)))
         x = torch.from_numpy(test_set.images(indices)).to(device) / 255
-        correct += int((detector.log_probs(x).argmax(1).cpu().numpy() == test_set.labels(indices)).sum())
+        correct += int((network(x).argmax(1).cpu().numpy() == test_set.labels(indices)).sum())
     return correct / len(test_set)

@@ -14,8 +14,8 @@ HOUSE = """
 errors files
 boxes bounds.interval bounds.arithmetic bounds.confidence bounds
 networks detectors attacks methods schedules recipes
-data.entries data.views data.formats data.noise data.demo data.places data.encoded data.sources data.catalogue
-data.stream data.augment data
+data.entries data.order data.views data.formats data.noise data.demo data.places
+data.encoded data.sources data.catalogue data.stream data.augment data
 runs assembly card pictures machine tally progress interrupts journal training
 arguments cli_data cli __main__
 """

@@ -31,7 +31,12 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "told"),
     [
         (["trian"], "no command is called 'trian'; there are demo, train, data"),
-        (["train"], "which recipe? certood train mnist|svhn|cifar10|demo --out RUN"),
+        (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo --out RUN"),
+        (["train", "mnist", "--epochs", "abc"], "epochs"),
+        (["train", "mnist", "--method"], "method"),
+        (["train", "mnist", "--out", "run", "--autoaugment", "svhn"], "colour"),
+        (["train", "demo", "--out", "run", "--workers", "-1"], "workers"),
+        (["train", "demo", "--scale", "paper", "--out", "run"], "no paper scale"),
         (["train", "mnits", "--out", "run"], "no recipe is called 'mnits'"),
         (["train", "mnist"], "--out"),
         (["train", "mnist", "--out", "run", "--quantile", "80"], "quantile is a share between 0 and 1"),

@@ -118,6 +118,9 @@ def test_svhn_mat_calls_zero_ten(tmp_path: Path) -> None:
 def test_tiny_images_are_fortran_ordered_and_cifar_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "tiny_images").mkdir()
     (tmp_path / "tiny_images" / "tiny_images.bin").write_bytes(b"".join(image.tobytes("F") for image in COLOUR))
+    with pytest.raises(DataError, match=r"no list of the CIFAR images.*left_out\.txt"):
+        read("tiny_images", tmp_path, "train", colour=True)
+    (tmp_path / "tiny_images" / "left_out.txt").write_text("")
     check(read("tiny_images", tmp_path, "train", colour=True), COLOUR, None, 0)
     whole = read("tiny_images", tmp_path, "train", colour=True).digest
     (tmp_path / "tiny_images" / "80mn_cifar_idxs.txt").write_text("1\n4\n5\n")  # counted from 1: images 0, 3, 4

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certood.data.stream import Batches, Order, generator, seed_for
+from certood.data.order import Order, seed_for
+from certood.data.stream import Batches, generator
 
 sizes = st.integers(1, 3000)
 

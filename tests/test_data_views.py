@@ -27,6 +27,10 @@ def test_every_image_gets_the_form_asked_for(
 ) -> None:
     shape = (2, height, width, 3) if colour else (2, height, width)
     batch = np.random.default_rng(height * 100 + width).integers(0, 256, shape, np.uint8)
+    if min(height, width) < 0.75 * size:
+        with pytest.raises(DataError, match="too small"):
+            adapt(batch, view, channels, size, margin)
+        return
     adapted = adapt(batch, view, channels, size, margin)
     assert adapted.shape == (2, channels, size + margin, size + margin)
     assert adapted.dtype == np.uint8

@@ -1,6 +1,9 @@
 """Recipes against the paper's figures, and their way through JSON."""
 
-from dataclasses import asdict, fields, replace
+import ast
+import inspect
+import itertools
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +16,7 @@ from certood.schedules import Ramp
 
 METHODS = ("plain", "oe", "ceda", "acet", "good")
 ALL = [(name, method, scale) for name in RECIPES for method in METHODS for scale in ("cpu", "paper")]
+ALL = [each for each in ALL if each[0] != "demo" or each[2] == "cpu"]
 
 # reproduction_facts.md: epochs, lr at some epochs, kappa and eps at some epochs; mean losses, batch 128.
 PAPER = [
@@ -96,11 +100,10 @@ def test_what_is_no_recipe_is_refused(text: str) -> None:
 
 
 def test_every_field_is_explained() -> None:
-    import ast
-    import inspect
-
-    body = ast.parse(inspect.getsource(Recipe)).body[0].body
-    for field, text in zip(body[1::2], body[2::2], strict=False):
-        if isinstance(field, ast.AnnAssign):
-            assert isinstance(text, ast.Expr), f"{ast.unparse(field.target)} has no docstring for --help"
-    assert len(fields(Recipe)) == len(asdict(recipe("mnist")))
+    """A string stands below each field: --help shows it."""
+    (definition,) = ast.parse(inspect.getsource(Recipe)).body
+    below = dict(itertools.pairwise(definition.body))
+    named = [node for node in definition.body if isinstance(node, ast.AnnAssign)]
+    assert len(named) == len(fields(Recipe))
+    for node in named:
+        assert isinstance(below[node], ast.Expr), f"{ast.unparse(node.target)} is not explained"

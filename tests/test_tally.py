@@ -64,8 +64,16 @@ def test_a_run_that_recovers_is_left_alone_and_one_that_ends_collapsed_is_not() 
         watch.collapsed(3, SETTLED, UNIFORM, last=True)
 
 
+def test_a_good_classifier_of_two_classes_has_not_collapsed() -> None:
+    assert Watch(classes=2).collapsed(5, SETTLED, {"confidence_in": 0.59, "accuracy": 0.97}, last=True) is None
+
+
+def test_a_run_too_short_to_tell_ends_with_a_warning() -> None:
+    assert "uniform answer" in Watch(classes=10).collapsed(0, SETTLED - 1, UNIFORM, last=True)
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_divergence(loss: float) -> None:
     with pytest.raises(TrainingFailed, match=f"loss is {loss}"):
-        Watch(10).diverged(1.5, {"loss": loss})
-    Watch(10).diverged(1.5, {"loss": 1e30})
+        Watch(10).diverged(1.5, {"loss": loss, "bound_out": math.nan})
+    Watch(10).diverged(1.5, {"loss": 1e30, "bound_out": 1.0})

@@ -109,7 +109,9 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Box:
     refuse_boxes("batch_norm", running_mean, running_var, weight, bias)
-    if training or running_mean is None or running_var is None:
+    if running_mean is None or running_var is None:
+        raise UnsupportedOperation("batch norm that keeps no statistics has no bound: they depend on the batch")
+    if training:
         raise UnsupportedOperation(
             "batch norm in training mode has no bound, its statistics depend on the batch: call network.eval() first"
         )

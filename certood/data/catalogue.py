@@ -79,7 +79,7 @@ def _splits(name: str, entry: Entry | None, folder: Path | None) -> tuple[str, .
     if places[0] != places[1]:
         return SPLITS
     # One file, or a folder without splits: the same images must not become both.
-    return ("train",) if "train" in Path(name).name else ("test",)
+    return ("test",) if "test" in Path(name).name else ("train",)
 
 
 def _write(source: Source, entry: Entry | None, target: Path, split: str, progress: Progress | None) -> None:

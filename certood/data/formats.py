@@ -152,6 +152,10 @@ def tiny_images(path: Path) -> Source:
         raise DataError(f"{path}: {size} bytes are no multiple of 3072, the size of one image; the copy is incomplete")
     total = size // 3072
     lists = [file for file in (path.with_name(name) for name in LEFT_OUT) if file.is_file()]
+    if not lists:
+        raise DataError(
+            f"{path}: no list of the CIFAR images in it; put {LISTS} beside it (an empty left_out.txt keeps all images)"
+        )
     gone = left_out(lists, total)
     data = np.memmap(path, np.uint8, "r", shape=(total, 3, 32, 32))  # Fortran order: [channel, column, row]
     kept = total - len(gone)
@@ -163,6 +167,7 @@ def tiny_images(path: Path) -> Source:
 # Lists of indices to leave out, next to tiny_images.bin, and the number from which each counts. 80mn_cifar_idxs.txt is
 # the list of Hendrycks et al. (github.com/hendrycks/outlier-exposure), whose reader subtracts 1.
 LEFT_OUT = {"80mn_cifar_idxs.txt": 1, "left_out.txt": 0, "left_out.npy": 0}
+LISTS = "80mn_cifar_idxs.txt (counts from 1) or left_out.txt (from 0)"
 
 
 def left_out(paths: Sequence[Path], total: int) -> Indices:

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from certood.data import entries, formats, noise, places
 from certood.data.entries import Entry
 from certood.data.formats import Indices, Source
+from certood.data.order import Order
 from certood.data.views import VIEWS, View, adapt
-from certood.errors import DataError
+from certood.errors import DataError, MissingSplit
 
 Images = npt.NDArray[Any]  # uint8, or float32 in [0, 1] for drawn noise
 
@@ -91,7 +92,7 @@ def load(
     shape = (channels, size + margin, size + margin)
     entry = entries.find(name)
     if entry is not None and split not in entry.sizes:
-        raise DataError(f"{name} has no {split} split, only {' and '.join(entry.sizes)}")
+        raise MissingSplit(f"{name} has no {split} split, only {' and '.join(entry.sizes)}")
     if entry is not None and entry.kind == "noise":
         images, digest = noise.drawing(name, split, shape)
         length = min(limit or entry.sizes[split], entry.sizes[split])
@@ -117,7 +118,7 @@ def open_source(name: str, split: str, folder: Path | None) -> Source:
     if found is None:
         here = f"is not in {folder}" if folder else "needs a data folder (--data DIR)"
         online = f", and the hub ({entry.hub}) cannot be reached" if entry.hub else ""
-        raise DataError(f"{name}/{split} {here}{online}. {entry.obtain} Layouts read: {places.LAYOUTS}.")
+        raise MissingSplit(f"{name}/{split} {here}{online}. To get it: {entry.obtain} Layouts read: {places.LAYOUTS}.")
     return found
 
 
@@ -138,7 +139,7 @@ def whereabouts_of(name: str, split: str, folder: Path | None) -> places.Place |
         return None
     if place := places.locate(root, split) or places.pictures(root):
         return place
-    raise DataError(f"{root}: no {split} split and no images in this folder; expected {places.LAYOUTS}")
+    raise MissingSplit(f"{root}: no {split} split and no images in this folder; expected {places.LAYOUTS}")
 
 
 def _opened(place: places.Place) -> Source:
@@ -210,7 +211,7 @@ def _chosen(length: int, limit: int | None) -> Indices | None:
     that is sorted by class, as every folder of images is."""
     if limit is None or limit >= length:
         return None
-    return np.sort(noise.generator(length, limit).choice(length, limit, replace=False))
+    return np.sort(Order(length, 0, "limit").indices(0, limit))
 
 
 def labels_of(source: Source, entry: Entry | None) -> tuple[Indices | None, int, tuple[str, ...]]:

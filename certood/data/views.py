@@ -31,6 +31,8 @@ class View:
     scale_above: int | None = None  # scale only above this; None: size + 8
 
 
+SMALLEST = 0.75  # share of the network's size below which an image is refused; 28x28 fits 32x32
+
 VIEWS: dict[str, View] = {
     # EMNIST's files hold the images transposed, and so does the hub's copy; upright letters are what MNIST looks like.
     "emnist_letters": View(transpose=True),
@@ -60,6 +62,8 @@ def _adapt_equal(batch: Pixels, view: View, channels: int, size: int, side: int)
     if view.transpose:
         batch = batch.swapaxes(1, 2)
     shorter = min(batch.shape[1:3])
+    if shorter < SMALLEST * size:  # a frame that wide would give the images away
+        raise DataError(f"images of {batch.shape[1]}x{batch.shape[2]} are too small for a network of {size}x{size}")
     scale_to = max(view.scale_to, side)
     if shorter > (size + 8 if view.scale_above is None else view.scale_above) and shorter > scale_to:
         batch = _scale(batch, scale_to / shorter)
