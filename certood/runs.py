@@ -25,6 +25,7 @@ COLUMNS = (
     *("epoch", "seconds", "lr", "kappa", "eps", "loss", "loss_in", "loss_out"),
     *("accuracy", "confidence_out", "bound_out"),
 )
+STATE = {"step", "digests", "network", "optimiser", "sums", "seconds", "uniform_epochs", "rows"}
 
 
 class Trained(NamedTuple):
@@ -106,6 +107,8 @@ class Run:
         except Exception as error:  # a broken zip, a truncated tensor, a pickle that wants to run code
             reason = str(error).splitlines()[0]
             raise RunError(f"{self.state} is corrupt ({reason}); delete {self.folder} and train again") from None
+        if not isinstance(state, dict) or state.keys() != STATE:
+            raise RunError(f"{self.state} is no checkpoint of this version; delete {self.folder} and train again")
         return state
 
     def write_log(self, rows: Sequence[Mapping[str, float]]) -> None:

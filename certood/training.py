@@ -157,12 +157,15 @@ def _loop(
                 fabric.barrier()
                 raise KeyboardInterrupt
 
+    weights = network.state_dict()
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise TrainingFailed(DIVERGED.format(epoch=recipe.epochs, loss="NaN"))
     if isinstance(method, GOOD) and recipe.eps > 0:
         last = total - 1
         x_out = augment(batches[last].out_images.to(device), generator(recipe.seed, "augment out", last, device=device))
         with diverging(recipe.epochs):
             journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), measured, x_out, recipe.eps))
-    accuracy, weights = test_accuracy(network, sets.test_set, device), network.state_dict()
+    accuracy = test_accuracy(network, sets.test_set, device)
     journal.finish(weights, sets.in_set.class_names, card(recipe, sets, journal.rows, accuracy, digest(weights)))
 
 
