@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from certood import attacks as attacks
     from certood import methods as methods
+    from certood import metrics as metrics
     from certood import networks as networks
     from certood import recipes as recipes
     from certood import runs as runs
@@ -26,6 +27,7 @@ __all__ = [
     "logit_gaps",
     "max_gap",
     "methods",
+    "metrics",
     "networks",
     "recipes",
     "runs",

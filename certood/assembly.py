@@ -12,10 +12,11 @@ from certood import networks
 from certood.data.augment import Augmentation
 from certood.data.order import seed_for
 from certood.data.sources import ImageSet, load, whereabouts_of
+from certood.detectors import Detector, Softmax
 from certood.errors import DataError, MissingSplit
 from certood.methods import ACET, GOOD, METHODS, Method
 from certood.recipes import Recipe
-from certood.runs import load_weights
+from certood.runs import Trained, load_weights
 from certood.schedules import Cosine, Schedule, Steps
 
 
@@ -65,6 +66,12 @@ def initial_network(recipe: Recipe, classes: int) -> nn.Module:
     if recipe.start_from:
         load_weights(network, Path(recipe.start_from))
     return network
+
+
+def detector_of(trained: Trained, device: torch.device) -> Detector:
+    """What a trained run answers with: everything that attacks, evaluates or reports knows no more of it."""
+    network = trained.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Softmax(network.requires_grad_(False))
 
 
 def optimiser_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:

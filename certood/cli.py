@@ -16,9 +16,10 @@ from certood.recipes import RECIPES, Recipe, Scale, recipe
 
 HELP = """certood: image classifiers that provably know when they don't know
 
-  certood demo                                    train GOOD on built-in images
-  certood train mnist --data DIR --out runs/good  train a recipe
-  certood data list                               image sets, and which are here
+  certood demo                          train GOOD on built-in images
+  certood train mnist --data DIR --out runs/good      train a recipe
+  certood evaluate runs/good --data DIR --out scores  score, attack and certify
+  certood data list                     image sets, and which are here
 
 certood COMMAND --help explains a command, certood --version tells the version."""
 
@@ -120,7 +121,18 @@ def data(arguments: Sequence[str]) -> None:
     run_data(arguments)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"demo": demo, "train": train, "data": data}
+def evaluate(arguments: Sequence[str]) -> None:
+    from certood.cli_evaluate import evaluate as run_evaluate
+
+    run_evaluate(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "demo": demo,
+    "train": train,
+    "evaluate": evaluate,
+    "data": data,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

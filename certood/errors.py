@@ -45,3 +45,19 @@ class RunError(CertoodError, RuntimeError):
 
 class TrainingFailed(CertoodError, RuntimeError):
     """Training diverged or collapsed; the message says what to change."""
+
+
+class MetricError(CertoodError, ValueError):
+    """A metric of nothing, of NaN, or of columns that do not belong together: undefined, and so never a number."""
+
+
+class AttackError(CertoodError, ValueError):
+    """An attack that does not exist, or that was given points and boxes that do not belong together."""
+
+
+class ScoreError(CertoodError, RuntimeError):
+    """A folder of scores that cannot be read, written or continued."""
+
+
+class BrokenInvariant(CertoodError, ArithmeticError):
+    """score <= adversarial <= certified does not hold for a sample: a bug, and no number may be reported."""

@@ -17,12 +17,17 @@ def write(path: Path, save: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except Exception as error:  # safetensors and torch.save report a full disk as errors of their own
-        code = getattr(error, "errno", None)
-        full = code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error) or "unexpected pos" in str(error)
-        reason = "the disk is full; free some space" if full else getattr(error, "strerror", None) or str(error)
-        raise RunError(f"cannot write {path}: {reason}") from None
+        raise RunError(f"cannot write {path}: {reason(error)}") from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def reason(error: Exception) -> str:
+    """Why a write failed, and what to do."""
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    if full or "No space left" in str(error) or "unexpected pos" in str(error):
+        return "the disk is full; free some space"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -32,6 +32,14 @@ class Machine:
             )
 
 
+def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """Where a single process computes."""
+    here = torch.cuda.is_available()
+    if name == "cuda" and not here:
+        raise RunError("no CUDA device is here; leave --device out, or take cpu")
+    return torch.device("cuda" if here and name != "cpu" else "cpu")
+
+
 def leads() -> bool:
     """Before the processes know each other: is this the first, as torchrun, SLURM or Fabric number them?"""
     numbers = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))

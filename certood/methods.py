@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from certood.attacks import maximise
+from certood.attacks import SignAscent, maximise
 from certood.bounds import Box, max_gap
 from certood.detectors import Softmax
 from certood.errors import RecipeError
@@ -75,10 +75,8 @@ class ACET(Method):
     def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         if eps > 0:
             box = Box.around(x, eps)
-            stride = 2 * eps / (self.steps + 1)
-            found = maximise(
-                lambda z: cross_entropy_to_uniform(detector, z), box, start=x, steps=self.steps, step_size=stride
-            )
+            ascent = SignAscent("clean", self.steps, step=2 * eps / (self.steps + 1))
+            found = maximise(lambda z: cross_entropy_to_uniform(detector, z), box, x, budget=[ascent])
             x = found.points
         return cross_entropy_to_uniform(detector, x)
 

@@ -30,7 +30,7 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["trian"], "no command is called 'trian'; there are demo, train, data"),
+        (["trian"], "no command is called 'trian'; there are demo, train, evaluate, data"),
         (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo --out RUN"),
         (["train", "mnist", "--epochs", "abc"], "epochs"),
         (["train", "mnist", "--method"], "method"),
@@ -83,14 +83,22 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "certood demo" in capsys.readouterr().out
     main(["--version"])
     assert capsys.readouterr().out == f"certood {certood.__version__}\n"
-    for words in (["train"], ["train", "mnist"], ["demo"], ["data", "list"], ["data", "info"], ["data", "prepare"]):
+    for words in (
+        ["train"],
+        ["train", "mnist"],
+        ["evaluate"],
+        ["demo"],
+        ["data", "list"],
+        ["data", "info"],
+        ["data", "prepare"],
+    ):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--help"])
         assert stop.value.code == 0
         assert "xample: certood " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["train", "mnist"], ["data"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["train", "mnist"], ["evaluate"], ["data"]], ids=" ".join)
 def test_golden_help(words: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
     shown = subprocess.run(

@@ -1,0 +1,161 @@
+"""Filing the scores of one image set at one radius, for all runs: what is there, what is left to do."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from certood.attacks import BUDGETS
+from certood.data.sources import ImageSet
+from certood.detectors import Detector
+from certood.errors import ScoreError
+from certood.evaluation import Batch, Plan, evaluate, pixels
+from certood.files import write
+from certood.scores import ScoreFile, Scores
+
+
+class Show(Protocol):
+    """Whoever wants to see how it goes on."""
+
+    def say(self, line: str) -> None: ...
+    def begin(self, what: str, images: int, done: int) -> None: ...
+    def advance(self, images: int) -> None: ...
+    def watch(self, run: str, attack: str, still_open: int) -> None: ...
+
+
+@final
+@dataclass(frozen=True)
+class Entrant:
+    """A run that is evaluated."""
+
+    scores: Scores
+    detector: Detector
+    weights: str  # digest
+
+    @property
+    def name(self) -> str:
+        return self.scores.name
+
+
+@final
+@dataclass(frozen=True)
+class Filing:
+    """`in_data` is the digest of the in-distribution set whose scores say when an attack is enough."""
+
+    entrants: tuple[Entrant, ...]
+    images: ImageSet
+    eps: float
+    plan: Plan
+    in_data: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.eps:g}/{self.images.name}"
+
+    @property
+    def what(self) -> str:
+        return f"{self.images.name}, eps {self.eps:g}" if self.eps else f"{self.images.name}, clean"
+
+    def run(self, in_scores: Mapping[str, NDArray[np.float64]], device: torch.device, show: Show) -> None:
+        """Do what is left, batch by batch."""
+        batches = self.plan.batches(len(self.images))
+        ends = np.cumsum([0, *map(len, batches)])
+        first = min(self._batches_done(entrant, ends, show) for entrant in self.entrants)
+        if first == len(batches):
+            show.say(f"{self.what}: finished before; weights, data and settings are the same")
+            return
+        for entrant in self.entrants:
+            self._file(entrant).keep(int(ends[first]))
+            self._note(entrant, 0.0, 0, anew=first == 0)
+        self._keep_images(batches)
+        show.begin(self.what, len(self.images), int(ends[first]))
+        began, spent = time.monotonic(), dict.fromkeys((entrant.name for entrant in self.entrants), 0)
+        detectors = {entrant.name: entrant.detector for entrant in self.entrants}
+        steps = evaluate(detectors, self.images, self.eps, self.plan, in_scores, device, first, show.watch)
+        try:
+            for number, step in enumerate(steps, first):
+                for entrant in self.entrants:
+                    self._write(self._file(entrant), step[entrant.name], int(ends[number]))
+                    spent[entrant.name] += step[entrant.name].gradients
+                show.advance(len(batches[number]))
+        finally:
+            for entrant in self.entrants:
+                self._note(entrant, time.monotonic() - began, spent[entrant.name])
+
+    def settings(self, entrant: Entrant) -> dict[str, Any]:
+        """All that the rows of a file depend on."""
+        attack = self.plan.budget if self.eps else "none"
+        transfers = any(each.start == "transfer" for each in BUDGETS.get(attack, ()))
+        others = {other.name: other.weights for other in self.entrants if other is not entrant}
+        return {
+            "weights": entrant.weights,
+            "data": self.images.digest,
+            "in-distribution data": self.in_data,
+            "eps": self.eps,
+            "attack": attack,
+            "attack samples": self.plan.attacked,
+            "seed": self.plan.seed,
+            "batch size": self.plan.batch,
+            "transfer from": others if transfers else {},
+        }
+
+    def _file(self, entrant: Entrant) -> ScoreFile:
+        return entrant.scores.file(self.eps, self.images.name)
+
+    def _batches_done(self, entrant: Entrant, ends: NDArray[np.int64], show: Show) -> int:
+        file, now = self._file(entrant), self.settings(entrant)
+        before = entrant.scores.meta()["files"].get(self.key, {}).get("settings", {})
+        rows = file.rows()
+        if rows and before != now:
+            changed = [part for part in now if before.get(part) != now[part]]
+            show.say(f"{self.what}: {entrant.name} is evaluated again, since {', '.join(changed)} changed")
+            return 0
+        if rows and now["attack"] != "none" and not file.points.exists():
+            return 0
+        return int(np.searchsorted(ends, rows, side="right")) - 1
+
+    def _note(self, entrant: Entrant, seconds: float, gradients: int, anew: bool = False) -> None:
+        """What is known of the file, for whoever reads it."""
+        meta = entrant.scores.meta()
+        known = {"seconds": 0.0, "gradients": 0} if anew else meta["files"][self.key]
+        meta["files"][self.key] = {
+            "settings": self.settings(entrant),
+            "rows": len(self.images),
+            "attacked": self.plan.first(len(self.images)) if self.settings(entrant)["attack"] != "none" else 0,
+            "classes": list(self.images.class_names),
+            "images": self._images_path(entrant).name,
+            "seconds": round(known["seconds"] + seconds, 2),
+            "gradients": known["gradients"] + gradients,
+        }
+        entrant.scores.write_meta(meta)
+
+    def _write(self, file: ScoreFile, batch: Batch, at: int) -> None:
+        if batch.points is not None:
+            file.append_points(batch.points.cpu().numpy(), at, self.plan.first(len(self.images)))
+        file.append(batch.rows)
+
+    def _images_path(self, entrant: Entrant) -> Path:
+        return entrant.scores.folder.parent / "images" / f"{self.images.digest[:16]}.npy"
+
+    def _keep_images(self, batches: list[NDArray[np.int64]]) -> None:
+        """The images of the first rows, for whoever looks at the scores later."""
+        path = self._images_path(self.entrants[0])
+        if path.exists():
+            return
+        rows = np.concatenate(batches)[: self.plan.first(len(self.images))]
+        kept = (pixels(self.images, rows) * 255).round().byte().numpy()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ScoreError(f"cannot make {path.parent}: {error.strerror}") from None
+        write(path, lambda beside: _save(beside, kept))
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    with path.open("wb") as file:
+        np.save(file, array)

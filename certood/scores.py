@@ -1,0 +1,201 @@
+"""Score files: one row for each evaluated sample, which is all that a report reads. No torch in here.
+
+    DIR/<run>/meta.json          what was run, and on what
+    DIR/<run>/<eps>/<set>.csv    rows; the in-distribution set stands under eps 0
+    DIR/<run>/<eps>/<set>.npy    the worst points found, of the rows that were attacked: they come first
+    DIR/images/<digest>.npy      the images of those rows
+
+Scores are log-odds of the confidence. `adversarial` is empty where a sample was not attacked.
+"""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from certood.errors import ScoreError
+from certood.files import reason, write_text
+
+COLUMNS = ("index", "label", "prediction", "score", "adversarial", "certified", "attack")
+HEADER = ",".join(COLUMNS) + "\n"
+FORMAT = 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    index: int
+    label: int  # -1 where the set has none
+    prediction: int
+    score: float
+    adversarial: float  # NaN: not attacked
+    certified: float  # +inf: no guarantee
+    attack: str
+
+    def text(self) -> str:
+        adversarial = "" if math.isnan(self.adversarial) else repr(self.adversarial)
+        numbers = f"{self.index},{self.label},{self.prediction},{self.score!r},{adversarial},{self.certified!r}"
+        return f"{numbers},{self.attack}\n"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The rows of a file, column by column."""
+
+    index: NDArray[np.int64]
+    label: NDArray[np.int64]
+    prediction: NDArray[np.int64]
+    score: NDArray[np.float64]
+    adversarial: NDArray[np.float64]
+    certified: NDArray[np.float64]
+    attack: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class ScoreFile:
+    """One CSV that grows batch by batch."""
+
+    path: Path
+
+    @property
+    def points(self) -> Path:
+        return self.path.with_suffix(".npy")
+
+    def rows(self) -> int:
+        """Whole rows that are there; a last line that a kill cut short is none."""
+        try:
+            with self.path.open("rb") as file:
+                return max(0, sum(line.endswith(b"\n") for line in file) - 1)
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise ScoreError(f"cannot read {self.path}: {error.strerror}") from None
+
+    def keep(self, rows: int) -> None:
+        """Cut the file to its first `rows` rows, or begin it."""
+        lines = [HEADER]
+        with _telling(self.path):
+            if rows:
+                with self.path.open(encoding="utf-8") as file:
+                    lines = [next(file) for _ in range(rows + 1)]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, "".join(lines))
+
+    def append(self, rows: Iterable[Row]) -> None:
+        with _telling(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write("".join(row.text() for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def append_points(self, points: NDArray[np.float32], at: int, total: int) -> None:
+        """Put the points of rows `at` and following behind those before: no memory map, which a full disk kills."""
+        with _telling(self.points), self.points.open("r+b" if at else "wb") as file:
+            if at:
+                np.lib.format.read_magic(file)
+                np.lib.format.read_array_header_1_0(file)
+                file.seek(at * points[0].nbytes, os.SEEK_CUR)
+                file.truncate()
+            else:
+                form = {"descr": "<f4", "fortran_order": False, "shape": (total, *points.shape[1:])}
+                np.lib.format.write_array_header_1_0(file, form)
+            file.write(np.ascontiguousarray(points, "<f4").tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> Columns:
+        try:
+            with self.path.open(encoding="utf-8", newline="") as file:
+                reader = csv.reader(file)
+                if tuple(next(reader, ())) != COLUMNS:
+                    raise ScoreError(f"{self.path} is no score file: its columns are not {', '.join(COLUMNS)}")
+                columns = list(zip(*reader, strict=True)) or [()] * len(COLUMNS)
+            return _parsed(columns)
+        except OSError as error:
+            raise ScoreError(f"cannot read {self.path}: {error.strerror}") from None
+        except (ValueError, csv.Error, UnicodeDecodeError) as error:
+            raise ScoreError(f"{self.path} is corrupt: {error}; evaluate again") from None
+
+
+def _parsed(columns: list[tuple[str, ...]]) -> Columns:
+    index, label, prediction, score, adversarial, certified, attack = columns
+    parsed = Columns(
+        np.array(index, np.int64),
+        np.array(label, np.int64),
+        np.array(prediction, np.int64),
+        np.array(score, np.float64),
+        np.array([value or "nan" for value in adversarial], np.float64),
+        np.array(certified, np.float64),
+        tuple(attack),
+    )
+    if np.isnan(parsed.score).any() or np.isnan(parsed.certified).any():
+        raise ValueError("a score or a bound is NaN")
+    return parsed
+
+
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ScoreError(f"cannot write {path}: {reason(error)}; then the same command goes on") from None
+
+
+@final
+@dataclass(frozen=True)
+class Scores:
+    """The folder of one evaluated run."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def file(self, eps: float, image_set: str) -> ScoreFile:
+        return ScoreFile(self.folder / f"{eps:g}" / f"{image_set}.csv")
+
+    def meta(self) -> dict[str, Any]:
+        """What was run; empty before anything was."""
+        path = self.folder / "meta.json"
+        try:
+            meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise ScoreError(f"cannot read {path}: {error}") from None
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            raise ScoreError(f"{path} is not of this version of certood; evaluate into another folder")
+        return meta
+
+    def current(self) -> dict[tuple[float, str], dict[str, Any]]:
+        """(eps, set) -> what is known of a file that belongs to the weights of this run; others are left over."""
+        meta = self.meta()
+        return {
+            (known["settings"]["eps"], key.partition("/")[2]): known
+            for key, known in meta.get("files", {}).items()
+            if known["settings"]["weights"] == meta["weights"]
+        }
+
+    def write_meta(self, meta: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "meta.json", json.dumps(meta, indent=2) + "\n")
+
+
+def evaluated(folder: Path) -> list[Scores]:
+    """All runs whose scores are in a folder, by name."""
+    if not folder.is_dir():
+        raise ScoreError(f"there is no folder {folder}")
+    found = [Scores(path) for path in sorted(folder.iterdir()) if (path / "meta.json").is_file()]
+    if not found:
+        raise ScoreError(f"{folder} holds no scores; certood evaluate RUN --out {folder} writes some")
+    return found
