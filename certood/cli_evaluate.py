@@ -142,13 +142,14 @@ class Live:
 
 def print_table(found: Sequence[Summary]) -> None:
     """The paper's layout, as many out-sets side by side as fit; under each row the paper's own numbers, if any."""
-    console = Console(width=None if sys.stdout.isatty() else 80)
+    console = Console(width=None if sys.stdout.isatty() else 80, markup=False, highlight=False)
     for in_set, eps in sorted({(summary.in_set, cell.eps) for summary in found for cell in summary.cells}):
         rows = [summary for summary in found if summary.in_set == in_set]
         cells = {(summary.name, cell.out_set): cell for summary in rows for cell in summary.cells if cell.eps == eps}
         out_sets = list(dict.fromkeys(out_set for _, out_set in cells))
-        widest = max(len(summary.name) for summary in rows)
-        together = max(1, (console.width - widest - 10) // 22)
+        widest = max(len("  paper"), *(len(summary.name) for summary in rows))
+        column = max(COLUMN, *(len(_short(out_set)) for out_set in out_sets))
+        together = max(1, (console.width - widest - 7) // (column + 2))  # 7: of the accuracy
         for start in range(0, len(out_sets), together):
             shown = out_sets[start : start + together]
             first = start == 0
@@ -162,10 +163,10 @@ def _table(
     title: str | None, rows: Sequence[Summary], out_sets: Sequence[str], cells: dict[tuple[str, str], Cell]
 ) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
-    table.add_column("\nrun")
+    table.add_column("\nrun", overflow="fold")
     table.add_column("\nacc", justify="right")
     for out_set in out_sets:
-        table.add_column(f"{out_set}\n{_three('AUC', 'AAUC', 'GAUC')}", justify="right", no_wrap=True)
+        table.add_column(f"{_short(out_set)}\n{_three('AUC', 'AAUC', 'GAUC')}", justify="right", no_wrap=True)
     for summary in rows:
         mine = [cells.get((summary.name, out_set)) for out_set in out_sets]
         table.add_row(summary.name, _percent(summary.accuracy), *(_ours(cell.aucs) if cell else "" for cell in mine))
@@ -174,6 +175,13 @@ def _table(
         if known:
             table.add_row("  paper", f"{known.accuracy:.1f}", *map(_theirs, papers), style="dim")
     return table
+
+
+COLUMN = 17  # characters of three numbers
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 2 * COLUMN else f"{name[: 2 * COLUMN - 3]}..."
 
 
 def _ours(aucs: Forms[float]) -> str:

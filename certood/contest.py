@@ -81,6 +81,9 @@ class Contest:
             raise ScoreError(f"{form.in_set} has other classes than the runs: {', '.join(in_set.class_names)}")
         skipped: dict[str, str] = {}
         out_sets = self._out_sets(form, next(iter(runs.values())).recipe, skipped)
+        called = [out_set.name for out_set in out_sets]
+        if len(set(called)) < len(called):
+            raise ScoreError(f"scores are filed under the out-sets' names, and two are alike: {', '.join(called)}")
         entrants = tuple(self._entrant(folder, trained, in_set, skipped) for folder, trained in runs.items())
         radii = sorted(set(self.eps) or {trained.recipe.eps for trained in runs.values()})
         Filing(entrants, in_set, 0.0, self.plan, in_set.digest).run({}, self.device, self.show)
@@ -112,7 +115,7 @@ class Contest:
         if self.out_sets:
             return [self._out_set(name, form) for name in self.out_sets]
         found: list[ImageSet | None] = []
-        for name in OUT_SETS.get(form.in_set, (recipe.out_set, *NOISE)):
+        for name in OUT_SETS.get(form.in_set, tuple(dict.fromkeys((recipe.out_set, *NOISE)))):
             found.append(self._if_here(name, form))
             if found[-1] is None:
                 entry, stand_in = entries.find(name), STANDS_IN.get(name)

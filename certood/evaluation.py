@@ -17,7 +17,7 @@ from torch import Tensor
 
 from certood.attacks import BUDGETS, Enough, Found, maximise
 from certood.attacks.gradient import Attack
-from certood.boxes import Box
+from certood.bounds import Box, full_precision
 from certood.data.order import Order, seed_for
 from certood.data.sources import ImageSet
 from certood.detectors import Detector
@@ -87,11 +87,12 @@ def evaluate(
             continue
         x = pixels(images, indices).to(device)
         labels = images.labels(indices)
-        sides = {name: _look(detector, x, eps) for name, detector in detectors.items()}
         found: dict[str, Found] = {}
-        if done <= attacked:
-            seed = seed_for(plan.seed, f"attack {images.name} {eps:g}", number)
-            found = _attack(detectors, x, eps, plan, sides, in_scores, seed, watch)
+        with full_precision(device):
+            sides = {name: _look(detector, x, eps) for name, detector in detectors.items()}
+            if done <= attacked:
+                seed = seed_for(plan.seed, f"attack {images.name} {eps:g}", number)
+                found = _attack(detectors, x, eps, plan, sides, in_scores, seed, watch)
         yield {name: _batch(name, indices, labels, sides[name], found.get(name), eps, images) for name in detectors}
 
 
@@ -126,9 +127,9 @@ def _attack(
     seed: int,
     watch: Watch | None,
 ) -> dict[str, Found]:
-    """Each alone first, then from the best points of the others."""
+    """Each alone first, with all of the budget, then from the best points of the others: they can only add to it."""
     budget = BUDGETS[plan.budget]
-    alone = next((at for at, attack in enumerate(budget) if attack.start == "transfer"), len(budget))
+    transfer = next((at for at, attack in enumerate(budget) if attack.start == "transfer"), len(budget))
     box = Box.around(x, eps)
 
     def run(name: str, attacks: Sequence[Attack], after: Found | None, pool: Mapping[str, Tensor]) -> Found:
@@ -138,11 +139,11 @@ def _attack(
             watch=partial(watch, name) if watch else None,
         )  # fmt: skip
 
-    found = {name: run(name, budget[:alone], None, {}) for name in detectors}
-    pools = {name: {other: result.points for other, result in found.items() if other != name} for name in detectors}
-    if alone == len(budget):
+    found = {name: run(name, budget, None, {}) for name in detectors}
+    if transfer == len(budget) or len(detectors) == 1:
         return found
-    return {name: run(name, budget[alone:], found[name], pools[name]) for name in detectors}
+    pools = {name: {other: found[other].points for other in sorted(found) if other != name} for name in detectors}
+    return {name: run(name, budget[transfer:], found[name], pools[name]) for name in detectors}
 
 
 def _batch(

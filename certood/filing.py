@@ -1,5 +1,6 @@
 """Filing the scores of one image set at one radius, for all runs: what is there, what is left to do."""
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from certood.attacks import BUDGETS
 from certood.data.sources import ImageSet
 from certood.detectors import Detector
 from certood.errors import ScoreError
-from certood.evaluation import Batch, Plan, evaluate, pixels
+from certood.evaluation import Batch, Plan, evaluate
 from certood.files import write
 from certood.scores import ScoreFile, Scores
 
@@ -65,44 +66,56 @@ class Filing:
         """Do what is left, batch by batch."""
         batches = self.plan.batches(len(self.images))
         ends = np.cumsum([0, *map(len, batches)])
-        first = min(self._batches_done(entrant, ends, show) for entrant in self.entrants)
-        if first == len(batches):
-            show.say(f"{self.what}: finished before; weights, data and settings are the same")
+        done = {entrant.name: self._batches_done(entrant, ends, show) for entrant in self.entrants}
+        left = [entrant for entrant in self.entrants if done[entrant.name] < len(batches)]
+        if left and self._transfers:
+            left = list(self.entrants)  # who is finished is what the others are attacked from
+        kept = [entrant.name for entrant in self.entrants if entrant not in left]
+        if kept:
+            show.say(f"{self.what}: {', '.join(kept)} finished before; weights, data and settings are the same")
+        if not left:
             return
-        for entrant in self.entrants:
+        first = min(done[entrant.name] for entrant in left)
+        for entrant in left:
             self._file(entrant).keep(int(ends[first]))
             self._note(entrant, 0.0, 0, anew=first == 0)
         self._keep_images(batches)
         show.begin(self.what, len(self.images), int(ends[first]))
-        began, spent = time.monotonic(), dict.fromkeys((entrant.name for entrant in self.entrants), 0)
-        detectors = {entrant.name: entrant.detector for entrant in self.entrants}
+        began, spent = time.monotonic(), dict.fromkeys((entrant.name for entrant in left), 0)
+        detectors = {entrant.name: entrant.detector for entrant in left}
         steps = evaluate(detectors, self.images, self.eps, self.plan, in_scores, device, first, show.watch)
         try:
             for number, step in enumerate(steps, first):
-                for entrant in self.entrants:
+                for entrant in left:
                     self._write(self._file(entrant), step[entrant.name], int(ends[number]))
                     spent[entrant.name] += step[entrant.name].gradients
                 show.advance(len(batches[number]))
         finally:
-            for entrant in self.entrants:
+            for entrant in left:
                 self._note(entrant, time.monotonic() - began, spent[entrant.name])
 
     def settings(self, entrant: Entrant) -> dict[str, Any]:
         """All that the rows of a file depend on."""
-        attack = self.plan.budget if self.eps else "none"
-        transfers = any(each.start == "transfer" for each in BUDGETS.get(attack, ()))
         others = {other.name: other.weights for other in self.entrants if other is not entrant}
         return {
             "weights": entrant.weights,
             "data": self.images.digest,
             "in-distribution data": self.in_data,
             "eps": self.eps,
-            "attack": attack,
+            "attack": self._attack,
             "attack samples": self.plan.attacked,
             "seed": self.plan.seed,
             "batch size": self.plan.batch,
-            "transfer from": others if transfers else {},
+            "transfer from": others if self._transfers else {},
         }
+
+    @property
+    def _attack(self) -> str:
+        return self.plan.budget if self.eps else "none"
+
+    @property
+    def _transfers(self) -> bool:
+        return any(each.start == "transfer" for each in BUDGETS.get(self._attack, ()))
 
     def _file(self, entrant: Entrant) -> ScoreFile:
         return entrant.scores.file(self.eps, self.images.name)
@@ -115,7 +128,7 @@ class Filing:
             changed = [part for part in now if before.get(part) != now[part]]
             show.say(f"{self.what}: {entrant.name} is evaluated again, since {', '.join(changed)} changed")
             return 0
-        if rows and now["attack"] != "none" and not file.points.exists():
+        if rows and self._attack != "none" and not file.points.exists():
             return 0
         return int(np.searchsorted(ends, rows, side="right")) - 1
 
@@ -126,7 +139,7 @@ class Filing:
         meta["files"][self.key] = {
             "settings": self.settings(entrant),
             "rows": len(self.images),
-            "attacked": self.plan.first(len(self.images)) if self.settings(entrant)["attack"] != "none" else 0,
+            "attacked": self.plan.first(len(self.images)) if self._attack != "none" else 0,
             "classes": list(self.images.class_names),
             "images": self._images_path(entrant).name,
             "seconds": round(known["seconds"] + seconds, 2),
@@ -140,7 +153,9 @@ class Filing:
         file.append(batch.rows)
 
     def _images_path(self, entrant: Entrant) -> Path:
-        return entrant.scores.folder.parent / "images" / f"{self.images.digest[:16]}.npy"
+        which = f"{self.images.digest} {self.plan.seed} {self.plan.first(len(self.images))}"
+        name = hashlib.sha256(which.encode()).hexdigest()[:16]
+        return entrant.scores.folder.parent / "images" / f"{name}.npy"
 
     def _keep_images(self, batches: list[NDArray[np.int64]]) -> None:
         """The images of the first rows, for whoever looks at the scores later."""
@@ -148,12 +163,11 @@ class Filing:
         if path.exists():
             return
         rows = np.concatenate(batches)[: self.plan.first(len(self.images))]
-        kept = (pixels(self.images, rows) * 255).round().byte().numpy()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ScoreError(f"cannot make {path.parent}: {error.strerror}") from None
-        write(path, lambda beside: _save(beside, kept))
+        write(path, lambda beside: _save(beside, self.images.images(rows)))
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:

@@ -3,7 +3,7 @@
     DIR/<run>/meta.json          what was run, and on what
     DIR/<run>/<eps>/<set>.csv    rows; the in-distribution set stands under eps 0
     DIR/<run>/<eps>/<set>.npy    the worst points found, of the rows that were attacked: they come first
-    DIR/images/<digest>.npy      the images of those rows
+    DIR/images/<digest>.npy      the images of those rows, uint8, or float32 where they are drawn noise
 
 Scores are log-odds of the confidence. `adversarial` is empty where a sample was not attacked.
 """
@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
@@ -22,11 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from certood.errors import ScoreError
-from certood.files import reason, write_text
+from certood.files import reason, write, write_text
 
 COLUMNS = ("index", "label", "prediction", "score", "adversarial", "certified", "attack")
 HEADER = ",".join(COLUMNS) + "\n"
 FORMAT = 1
+META = {"format", "title", "weights", "in_set", "skipped", "files"}
+KNOWN = {"settings", "rows", "gradients", "seconds"}  # of a file
+SETTINGS = {"weights", "data", "in-distribution data", "eps"}  # among others
 
 
 @final
@@ -83,13 +87,15 @@ class ScoreFile:
 
     def keep(self, rows: int) -> None:
         """Cut the file to its first `rows` rows, or begin it."""
-        lines = [HEADER]
+        lines = [HEADER.encode()]
         with _telling(self.path):
             if rows:
-                with self.path.open(encoding="utf-8") as file:
-                    lines = [next(file) for _ in range(rows + 1)]
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.path, "".join(lines))
+                with self.path.open("rb") as file:
+                    lines = list(islice(file, rows + 1))
+            else:
+                self.points.unlink(missing_ok=True)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+        write(self.path, lambda beside: beside.write_bytes(b"".join(lines)))
 
     def append(self, rows: Iterable[Row]) -> None:
         with _telling(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
@@ -122,8 +128,8 @@ class ScoreFile:
             return _parsed(columns)
         except OSError as error:
             raise ScoreError(f"cannot read {self.path}: {error.strerror}") from None
-        except (ValueError, csv.Error, UnicodeDecodeError) as error:
-            raise ScoreError(f"{self.path} is corrupt: {error}; evaluate again") from None
+        except (ValueError, OverflowError, csv.Error) as error:
+            raise ScoreError(f"{self.path} is corrupt ({error}); delete it and evaluate again") from None
 
 
 def _parsed(columns: list[tuple[str, ...]]) -> Columns:
@@ -173,22 +179,35 @@ class Scores:
             return {}
         except (OSError, ValueError) as error:
             raise ScoreError(f"cannot read {path}: {error}") from None
-        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        if not _whole(meta):
             raise ScoreError(f"{path} is not of this version of certood; evaluate into another folder")
         return meta
 
     def current(self) -> dict[tuple[float, str], dict[str, Any]]:
-        """(eps, set) -> what is known of a file that belongs to the weights of this run; others are left over."""
+        """(eps, set) -> what is known of a file that belongs to the weights of this run and to the scores of the
+        in-distribution that are there; others are left over."""
         meta = self.meta()
-        return {
+        found = {
             (known["settings"]["eps"], key.partition("/")[2]): known
             for key, known in meta.get("files", {}).items()
             if known["settings"]["weights"] == meta["weights"]
         }
+        inside = found.get((0.0, meta.get("in_set", "")), {"settings": {"data": None}})["settings"]["data"]
+        return {key: known for key, known in found.items() if known["settings"]["in-distribution data"] == inside}
 
     def write_meta(self, meta: dict[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with _telling(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "meta.json", json.dumps(meta, indent=2) + "\n")
+
+
+def _whole(meta: Any) -> bool:
+    try:
+        files = meta["files"].values()
+        known = all(file.keys() >= KNOWN and file["settings"].keys() >= SETTINGS for file in files)
+        return bool(known and meta["format"] == FORMAT and meta.keys() >= META)
+    except (TypeError, KeyError, AttributeError):
+        return False
 
 
 def evaluated(folder: Path) -> list[Scores]:

@@ -291,7 +291,7 @@ def assert_bounded(network: nn.Module, box: Box, steps: int = 8) -> None:
     assert (gaps <= loose + tolerance).all()
     classes = out.shape[1]
     attacked = [
-        attacks.maximise(objective, box, steps=steps).points
+        attacks.maximise(objective, box, budget=[attacks.SignAscent(steps=steps)]).points
         for objective in (
             lambda z: network(z + 0.0)[:, 0],
             lambda z: -network(z + 0.0)[:, -1],

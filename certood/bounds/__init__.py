@@ -3,6 +3,7 @@
 from certood.bounds import arithmetic as arithmetic
 from certood.bounds.confidence import confidence_upper, logit_gaps, max_gap, score_upper
 from certood.bounds.interval import rule
+from certood.bounds.precision import full_precision
 from certood.boxes import Box
 
-__all__ = ["Box", "confidence_upper", "logit_gaps", "max_gap", "rule", "score_upper"]
+__all__ = ["Box", "confidence_upper", "full_precision", "logit_gaps", "max_gap", "rule", "score_upper"]

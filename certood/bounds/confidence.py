@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from certood.bounds.precision import full_precision
 from certood.boxes import Box
 from certood.errors import NoGuarantee, UnsupportedOperation
 
@@ -61,7 +62,7 @@ def score_upper(network: Network, box: Box) -> Tensor:
     confidence <= 1 / (1 + s),  s = sum over l != k of exp(-gap_kl),  so the log-odds are at most -log s
     """
     best = box.lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
-    with torch.autocast(box.device.type, enabled=False):  # it rounds to 8 bits
+    with full_precision(box.device):
         for start, gaps in _blocks(_logits(network, box)):
             negated = -gaps.double()  # [N, block, K]
             rows = torch.arange(gaps.shape[1], device=gaps.device)

@@ -88,14 +88,15 @@ def load(
             name.removeprefix(entries.PERMUTED),
             split, folder=folder, channels=channels, size=size, margin=margin, limit=limit,
         )  # fmt: skip
-        return _permuted(name, inner)
+        return _permuted(inner)
     shape = (channels, size + margin, size + margin)
     entry = entries.find(name)
     if entry is not None and split not in entry.sizes:
         raise MissingSplit(f"{name} has no {split} split, only {' and '.join(entry.sizes)}")
     if entry is not None and entry.kind == "noise":
-        images, digest = noise.drawing(name, split, shape)
+        images, rule = noise.drawing(name, split, shape)
         length = min(limit or entry.sizes[split], entry.sizes[split])
+        digest = hashlib.sha256(f"{rule} {length}".encode()).hexdigest()
         return ImageSet(name, split, shape, 0, (), digest, length, images, None)
     source = open_source(name, split, folder)
     return _adapted(name, split, source, entry, channels, size, margin, limit)
@@ -229,9 +230,9 @@ def labels_of(source: Source, entry: Entry | None) -> tuple[Indices | None, int,
     return labels, classes, names if len(names) == classes else tuple(map(str, range(classes)))
 
 
-def _permuted(name: str, inner: ImageSet) -> ImageSet:
+def _permuted(inner: ImageSet) -> ImageSet:
     def images(indices: Indices) -> Images:
         return noise.permute_pixels(inner.images(indices), indices, inner.split)
 
     digest = hashlib.sha256(f"permuted {noise.SEEDS[inner.split]} {inner.digest}".encode()).hexdigest()
-    return ImageSet(name, inner.split, inner.shape, 0, (), digest, len(inner), images, None)
+    return ImageSet(entries.PERMUTED + inner.name, inner.split, inner.shape, 0, (), digest, len(inner), images, None)
