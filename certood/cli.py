@@ -16,9 +16,10 @@ from certood.recipes import RECIPES, Recipe, Scale, recipe
 
 HELP = """certood: image classifiers that provably know when they don't know
 
-  certood demo                          train GOOD on built-in images
+  certood demo                          all of it on built-in images, in minutes
   certood train mnist --data DIR --out runs/good      train a recipe
   certood evaluate runs/good --data DIR --out scores  score, attack and certify
+  certood report scores                 one page of tables, figures, pictures
   certood data list                     image sets, and which are here
 
 certood COMMAND --help explains a command, certood --version tells the version."""
@@ -94,25 +95,10 @@ def _recipe_before_overrides(arguments: Sequence[str]) -> Recipe:
     return recipe(rest[0], chosen.method, chosen.scale, chosen.epochs)
 
 
-@dataclass(frozen=True)
-class Demo:
-    """Train GOOD on built-in images: digits against photographs, no download.
-
-    Example: certood demo --out runs/demo
-    """
-
-    out: Path = Path("runs/demo")
-    """folder for the run; a finished one is kept, an unfinished one resumed"""
-    seed: int = 0
-    """of everything random"""
-
-
 def demo(arguments: Sequence[str]) -> None:
-    parsed = parse(Demo, arguments, "demo")
-    try:
-        train(["demo", "--out", str(parsed.out / "good"), "--seed", str(parsed.seed), "--resume"])
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("; the same command goes on") from None
+    from certood.cli_demo import demo as run_demo
+
+    run_demo(arguments)
 
 
 def data(arguments: Sequence[str]) -> None:
@@ -127,10 +113,17 @@ def evaluate(arguments: Sequence[str]) -> None:
     run_evaluate(arguments)
 
 
+def report(arguments: Sequence[str]) -> None:
+    from certood.cli_report import report as run_report
+
+    run_report(arguments)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": demo,
     "train": train,
     "evaluate": evaluate,
+    "report": report,
     "data": data,
 }
 

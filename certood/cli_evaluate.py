@@ -101,8 +101,8 @@ def _check(parsed: Evaluate) -> None:
 class Live:
     """A bar for each set; who attacks how many images; one line each for what was kept or left out."""
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, quiet: bool = False) -> None:
+        self.console, self.quiet = Console(stderr=True), quiet
         columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
         shown = self.console.is_terminal
         self.bar = Progress(*columns, TextColumn("{task.fields[status]}"), console=self.console, disable=not shown)
@@ -118,6 +118,8 @@ class Live:
         self.bar.stop()
 
     def say(self, line: str) -> None:
+        if self.quiet:
+            return
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, what: str, images: int, done: int) -> None:
@@ -142,7 +144,7 @@ class Live:
 
 def print_table(found: Sequence[Summary]) -> None:
     """The paper's layout, as many out-sets side by side as fit; under each row the paper's own numbers, if any."""
-    console = Console(width=None if sys.stdout.isatty() else 80, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 80, markup=False, emoji=False, highlight=False)
     for in_set, eps in sorted({(summary.in_set, cell.eps) for summary in found for cell in summary.cells}):
         rows = [summary for summary in found if summary.in_set == in_set]
         cells = {(summary.name, cell.out_set): cell for summary in rows for cell in summary.cells if cell.eps == eps}

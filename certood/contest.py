@@ -19,12 +19,11 @@ from certood.data.sources import ImageSet, load
 from certood.errors import MissingSplit, RunError, ScoreError
 from certood.evaluation import Plan
 from certood.filing import Entrant, Filing, Show
-from certood.paper import ADDITIONAL, MAIN
+from certood.paper import ADDITIONAL, MAIN, STANDS_IN
 from certood.recipes import Recipe
 from certood.runs import Run, Trained, digest
 from certood.scores import FORMAT, Scores
 
-STANDS_IN = {"emnist_letters": "nist_letters"}  # where the first is not here and the second is
 NOISE = ("uniform_noise", "smooth_noise")
 OUT_SETS = {
     **{name: MAIN[name] + ADDITIONAL[name] for name in MAIN},

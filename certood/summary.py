@@ -71,6 +71,8 @@ class Summary:
 def summarise(scores: Scores) -> Summary:
     """The numbers of every finished file; an unfinished one raises."""
     meta, files = scores.meta(), scores.current()
+    if not meta:
+        raise ScoreError(f"{scores.folder} holds no scores; certood evaluate writes some")
     in_set = meta["in_set"]
     if (0.0, in_set) not in files:
         raise ScoreError(f"{scores.folder} has no scores of {in_set}: its evaluation was not finished; run it again")

@@ -36,9 +36,17 @@ LOOKS = 5  # about so many times an epoch the out-confidence and its bound are m
 
 
 def train(
-    recipe: Recipe, folder: Path | str, data: Path | None = None, machine: Machine | None = None, resume: bool = False
+    recipe: Recipe,
+    folder: Path | str,
+    data: Path | None = None,
+    machine: Machine | None = None,
+    resume: bool = False,
+    quiet: bool = False,
 ) -> Run:
-    """Train `recipe` into a run folder; with `resume`, go on from its last checkpoint if there is one."""
+    """Train `recipe` into a run folder; with `resume`, go on from its last checkpoint if there is one.
+
+    `quiet` leaves out the line that is printed an epoch.
+    """
     run, machine = Run(Path(folder)), machine or Machine()
     if leads() and run.prepare(recipe, resume):
         return run
@@ -51,7 +59,7 @@ def train(
             run.create(recipe)
         fabric.barrier()
         with stop_requests() as stop:
-            _loop(fabric, recipe, method, network, sets, run, machine, stop)
+            _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
     except TrainingFailed:
         raise  # the folder stays: its log tells how it came to that
     except BaseException as error:
@@ -73,6 +81,7 @@ def _loop(
     run: Run,
     machine: Machine,
     stop: Stop,
+    quiet: bool,
 ) -> None:
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
     wrapped, optimiser = fabric.setup(network, optimiser_of(recipe, network))
@@ -142,7 +151,8 @@ def _loop(
                 means = tally.means()
                 settings = {"epoch": epoch, "seconds": tally.seconds(), "lr": lr_at(now), "kappa": kappa, "eps": eps}
                 journal.epoch(settings | means, done)
-                progress.epoch(settings | means)
+                if not quiet:
+                    progress.epoch(settings | means)
                 if warning := watch.collapsed(epoch, done, means, last=done == total):
                     progress.say(warning)
                 tally = Tally(fabric)

@@ -1,5 +1,6 @@
 """Shared by all tests: one thread for torch, settings of hypothesis, where the real images are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,19 @@ def images() -> Path:
     if not (IMAGES / "mnist" / "test.parquet").is_file():
         pytest.skip("the real image sets are not beside this checkout (shared/data)")
     return IMAGES
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs that were trained on the built-in digits for a moment: good, oe and plain."""
+    from certood.recipes import recipe
+    from certood.training import train
+
+    folder = tmp_path_factory.mktemp("trained")
+    for seed, method in enumerate(("good", "oe", "plain")):
+        tiny = replace(recipe("demo", method, epochs=3), in_limit=600, out_limit=600, batch_size=32, kappa=0.1)
+        train(replace(tiny, eps=0.02, seed=seed), folder / method)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,8 @@ ADDITIONAL = {
     "svhn": ("smooth_noise", "imagenet_minus", "tiny_images"),
     "cifar10": ("smooth_noise", "imagenet_minus", "tiny_images"),
 }
+# Ours, where the first is not to be had and the second is. The paper has no numbers of it.
+STANDS_IN = {"emnist_letters": "nist_letters"}
 
 
 class Published(NamedTuple):
@@ -44,9 +46,22 @@ class Published(NamedTuple):
     gauc: float
 
 
+class PublishedConfidences(NamedTuple):
+    """One row of the paper's table of mean confidences, in percent."""
+
+    inside: float
+    outside: float
+    bound: float  # mean of the guaranteed upper bounds on the out-set
+
+
 def published(method: str, in_set: str, eps: float, out_set: str) -> Published | None:
     """The paper's numbers for a method as it names it (GOOD_80), or None where it has none."""
     return _aucs().get((NAMES.get(in_set, ""), eps, _plain(method), NAMES.get(out_set, "")))
+
+
+def published_confidences(method: str, in_set: str, eps: float, out_set: str) -> PublishedConfidences | None:
+    """The paper's mean confidences, of its main out-sets and its own radii, or None where it has none."""
+    return _confidences().get((NAMES.get(in_set, ""), eps, _plain(method), NAMES.get(out_set, "")))
 
 
 @cache
@@ -56,6 +71,16 @@ def _aucs() -> dict[tuple[str, float, str, str], Published]:
             *(float(row[name] or "nan") for name in Published._fields)
         )
         for row in _rows("aucs.csv")
+    }
+
+
+@cache
+def _confidences() -> dict[tuple[str, float, str, str], PublishedConfidences]:
+    return {
+        (row["in_dataset"], float(row["epsilon"]), _plain(row["method"]), row["out_dataset"]): PublishedConfidences(
+            *(float(row[f"mean_{name}"]) for name in ("confidence_in", "confidence_out", "upper_bound_out"))
+        )
+        for row in _rows("mean_confidences.csv")
     }
 
 
