@@ -21,7 +21,10 @@ data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
 runs assembly card evaluation filing contest
 pictures machine tally progress interrupts journal training
-arguments cli_data cli_evaluate cli __main__
+report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
+report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
+report.worst report.pictures report.findings report.page report
+arguments cli_data cli_evaluate cli_report cli_demo cli __main__
 """
 ORDER = HOUSE.split()
 

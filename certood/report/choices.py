@@ -23,9 +23,9 @@ def radii(runs: Sequence[Evaluated], out_set: str) -> list[float]:
 
 
 def radius(runs: Sequence[Evaluated]) -> float | None:
-    """The radius that most recipes were made for, of those evaluated; else the smallest. None: there are no out-sets."""
+    """The radius that most recipes were made for, of those evaluated; else the smallest. None: no out-sets."""
     measured = {eps for run in runs for eps, _ in run.cells}
-    meant = Counter(run.meta.get("recipe", {}).get("eps") for run in runs)
+    meant = Counter(run.recipe.get("eps") for run in runs)
     return min(measured, key=lambda eps: (-meant[eps], eps == 0, eps), default=None)
 
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, PercentFormatter
 
 from certood.metrics import Interval, bootstrap_interval, conservative_auc, delong_interval
 from certood.metrics.columns import Floats
-from certood.report.choices import called, out_sets, radii, radius
+from certood.report.choices import called, out_sets, radii
 from certood.report.drawing import FAINT, FORMS, SMALL, Form, Sign, colours, key, key_height, panels, plain
 from certood.report.evaluated import Evaluated
 from certood.report.histograms import histograms
@@ -20,10 +20,9 @@ MANY = 5000  # scores from which DeLong's interval is the bootstrap's to three d
 INTERVALS = "intervals hold 95 % of what other images of the same sets would give"
 
 
-def curves(runs: Sequence[Evaluated]) -> list[Picture]:
-    """Of runs that share one in-distribution."""
+def curves(runs: Sequence[Evaluated], eps: float | None) -> list[Picture]:
+    """Of runs that share one in-distribution, the later ones at one radius."""
     found: list[Picture] = []
-    eps = radius(runs)
     if eps is not None:
         found += [dots(runs, eps) if _one_radius(runs) else lines(runs), *trade_off(runs, eps), roc(runs, eps)]
         found += histograms(runs, eps)
@@ -64,7 +63,9 @@ def measured(run: Evaluated, eps: float, out_set: str) -> Iterator[tuple[Form, I
 def dots(runs: Sequence[Evaluated], eps: float) -> Picture:
     """One radius for each set: a line for each run, a dot for each form."""
     sets, colour = out_sets(runs), colours(runs)
-    signs = [[Sign(f"{form.auc}, {form.word}", "#888888", marker=form.marker, hollow=form is FORMS[0]) for form in FORMS]]
+    signs = [
+        [Sign(f"{form.auc}, {form.word}", "#888888", marker=form.marker, hollow=form is FORMS[0]) for form in FORMS]
+    ]
     names = max(len(run.name) for run in runs)
     left = min(3.0, 0.4 + 0.13 * names)
     titles = [f"{called(name)}, ε = {radii(runs, name)[0]:g}" for name in sets]
@@ -83,8 +84,8 @@ def dots(runs: Sequence[Evaluated], eps: float) -> Picture:
         panel.xaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
         panel.xaxis.set_major_formatter(PercentFormatter(1, 0, symbol=" %"))
     caption = (
-        "How well each run tells the in-distribution from each out-set: as the images are (AUC), where an attack changes "
-        f"each pixel by at most ε (AAUC), and whatever an attacker does within ε (GAUC). Bars: {INTERVALS}."
+        "How well each run tells the in-distribution from each out-set: as the images are (AUC), where an attack "
+        f"changes each pixel by at most ε (AAUC), and whatever an attacker does within ε (GAUC). Bars: {INTERVALS}."
     )
     return Picture("aucs", f"AUC, AAUC and GAUC at ε = {eps:g}", caption, figure)
 
@@ -102,7 +103,9 @@ def lines(runs: Sequence[Evaluated]) -> Picture:
                 at = [eps for eps in found if form in found[eps]]
                 low, high = ([getattr(found[eps][form], end) for eps in at] for end in ("low", "high"))
                 panel.fill_between(at, low, high, color=colour[run.name], alpha=0.18, linewidth=0)
-                _curve(panel, at, [found[eps][form].value for eps in at], form, colour[run.name], f"{run.name} {form.auc}")
+                _curve(
+                    panel, at, [found[eps][form].value for eps in at], form, colour[run.name], f"{run.name} {form.auc}"
+                )
         _shares(panel)
         panel.xaxis.set_major_locator(FixedLocator(radii(runs, name)) if len(radii(runs, name)) < 6 else MaxNLocator(5))
         panel.margins(x=0.08)
@@ -119,7 +122,7 @@ def lines(runs: Sequence[Evaluated]) -> Picture:
 
 def trade_off(runs: Sequence[Evaluated], eps: float) -> list[Picture]:
     """What guarantees cost: nothing, unless there are GOOD runs with at least two quantiles."""
-    good = {run.name: run.meta["recipe"]["quantile"] for run in runs if run.meta.get("recipe", {}).get("method") == "good"}
+    good = {run.name: run.recipe["quantile"] for run in runs if run.recipe.get("method") == "good"}
     mine = [run for run in runs if run.name in good]
     if len(set(good.values())) < 2:
         return []

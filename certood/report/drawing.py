@@ -6,7 +6,7 @@ Figures are 10 inches wide with letters of 14 points and more: at 350 pixels, on
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -25,13 +25,16 @@ INK, FAINT = "#222222", "#d9d9d9"
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#e69f00", "#56b4e9")
 
 
+Style = Literal["-", "--", ":", "none"]
+
+
 class Form(NamedTuple):
     """One of the three columns of scores, and how it is drawn everywhere."""
 
     column: str
     word: str
     auc: str
-    style: str
+    style: Style
     marker: str
 
 
@@ -51,7 +54,8 @@ def colours(runs: Sequence[Evaluated]) -> dict[str, str]:
 
 def tint(colour: str) -> str:
     """So light that black words stand on it."""
-    return to_hex(tuple(1 - 0.45 * (1 - part) for part in to_rgb(colour)))
+    red, green, blue = (1 - 0.45 * (1 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def plain(words: str) -> str:
@@ -124,7 +128,7 @@ class Sign(NamedTuple):
 
     words: str
     colour: str = INK
-    style: str = "none"
+    style: Style = "none"
     marker: str = "none"
     hollow: bool = False
 

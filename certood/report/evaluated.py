@@ -13,6 +13,9 @@ from certood.errors import ScoreError
 from certood.scores import Columns, Scores, evaluated
 from certood.summary import Cell, Summary, summarise
 
+METHODS = ("plain", "ceda", "oe", "acet", "ccu", "good", "prood")  # the paper's order
+SETTINGS = {"data", "attack", "seed", "transfer from"}  # of a file, as `facts` tells them
+
 
 @final
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Evaluated:
         return self.summary.title
 
     @property
+    def recipe(self) -> dict[str, Any]:
+        recipe: dict[str, Any] = self.meta["recipe"]
+        return recipe
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return tuple(self.meta["classes"])
 
@@ -51,32 +59,36 @@ class Evaluated:
 
     def images(self, eps: float, out_set: str) -> NDArray[np.uint8]:
         """The images of the first rows, in their order; those of the in-set stand under eps 0.  # [n, C, H, W]"""
-        return self._array(self.scores.folder.parent / "images" / self._known(eps, out_set)["images"])
+        return self._array(self.scores.folder.parent / "images" / self._known(eps, out_set)["images"], eps, out_set)
 
     def points(self, eps: float, out_set: str) -> NDArray[np.float32]:
         """The worst points found for the attacked rows.  # [attacked, C, H, W] in [0, 1]"""
-        return self._array(self.scores.file(eps, out_set).points)
+        return self._array(self.scores.file(eps, out_set).points, eps, out_set)
 
     def _known(self, eps: float, out_set: str) -> dict[str, Any]:
         known: dict[str, Any] = self.meta["files"][f"{eps:g}/{out_set}"]
         return known
 
-    def _array(self, path: Path) -> NDArray[Any]:
+    def _array(self, path: Path, eps: float, out_set: str) -> NDArray[Any]:
         try:
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ScoreError(f"cannot read {path}: {error}; evaluate again") from None
+        if array.ndim != 4 or array.dtype.kind not in "uf" or len(array) < self.attacked(eps, out_set):
+            found = f"{array.dtype} of shape {array.shape}"
+            raise ScoreError(f"{path} holds no images of the attacked rows but {found}; evaluate again")
         return array
 
 
 def read(folder: Path) -> list[Evaluated]:
-    """Every run whose scores are in the folder."""
-    return [read_one(scores) for scores in evaluated(folder)]
+    """Every run whose scores are in the folder, in the order of the paper's tables."""
+    return sorted(map(read_one, evaluated(folder)), key=_place)
 
 
 def read_one(scores: Scores) -> Evaluated:
     summary, meta = summarise(scores), scores.meta()
     files = {key: scores.file(*key).read() for key in scores.current()}
+    _check(scores, meta, files)
     inside = files.pop((0.0, summary.in_set))
     return Evaluated(scores, meta, inside, files, summary)
 
@@ -87,3 +99,39 @@ def by_in_set(runs: Sequence[Evaluated]) -> dict[str, list[Evaluated]]:
     for run in runs:
         groups.setdefault(run.summary.in_set, []).append(run)
     return groups
+
+
+def _place(run: Evaluated) -> tuple[int, float, str]:
+    method = str(run.recipe.get("method", ""))
+    quantile = run.recipe.get("quantile", 0.0) if method == "good" else 0.0
+    return METHODS.index(method) if method in METHODS else len(METHODS), float(quantile), run.name
+
+
+# ---- what a stranger may have changed --------------------------------------------------------------------------------
+
+
+def _check(scores: Scores, meta: dict[str, Any], files: dict[tuple[float, str], Columns]) -> None:
+    """Whatever a report goes on to use, so that a foreign folder is one clear line."""
+
+    def demand(holds: bool, what: str) -> None:
+        if not holds:
+            raise ScoreError(f"{scores.folder / 'meta.json'}: {what}; evaluate this run again")
+
+    demand(_words(meta.get("classes")) and bool(meta["classes"]), "the names of its classes are missing")
+    demand(isinstance(meta.get("recipe"), dict), "its recipe is missing")
+    demand(isinstance(meta.get("versions"), dict), "the versions that wrote it are missing")
+    for (eps, name), columns in files.items():
+        key = f"{eps:g}/{name}"
+        known = meta["files"].get(key, {})
+        images, attacked = known.get("images"), known.get("attacked")
+        demand(_words(known.get("classes")), f"{key} does not say which classes its set has")
+        demand(isinstance(images, str) and Path(images).name == images, f"{key} does not say which images it is of")
+        demand(isinstance(attacked, int) and 0 <= attacked <= known["rows"], f"{key} does not say what was attacked")
+        demand(known["settings"].keys() >= SETTINGS, f"{key} does not say how it was evaluated")
+        answers = columns.prediction
+        demand(bool((answers >= 0).all() and (answers < len(meta["classes"])).all()), f"{key} predicts unknown classes")
+        demand(len(np.unique(columns.index)) == len(columns.index), f"{key} has two rows of one image")
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)

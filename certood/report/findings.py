@@ -1,8 +1,8 @@
 """What the numbers say, in plain sentences, and what they do not say."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from certood.report.choices import called
 from certood.report.evaluated import Evaluated
 from certood.summary import Cell
 
@@ -17,9 +17,13 @@ def findings(runs: Sequence[Evaluated]) -> list[str]:
         if guaranteed == 0:
             continue
         attacked = {name: _under_attack(cell) for name, cell in cells.items() if cell.aucs.guaranteed == 0}
-        beaten = [f"{name} ({share:.1%})" for name, share in attacked.items() if share is not None and share < guaranteed]
-        better = [f"{name} ({share:.1%})" for name, share in attacked.items() if share is not None and share >= guaranteed]
-        line = f"{out_set}, eps {eps:g}: {best} guarantees an AUC of {guaranteed:.1%} whatever an attacker does"
+        beaten = [
+            f"{name} ({share:.1%})" for name, share in attacked.items() if share is not None and share < guaranteed
+        ]
+        better = [
+            f"{name} ({share:.1%})" for name, share in attacked.items() if share is not None and share >= guaranteed
+        ]
+        line = f"{called(out_set)}, eps {eps:g}: {best} guarantees an AUC of {guaranteed:.1%} whatever an attacker does"
         if beaten:
             line += f", more than {_and(beaten)} {'has' if len(beaten) == 1 else 'have'} left under our attack"
         if better:
@@ -35,20 +39,19 @@ def threat(runs: Sequence[Evaluated]) -> str:
     radii = sorted({cell.eps for run in runs for cell in run.summary.cells})
     return (
         "The guarantee, for each single image of these sets: nobody who changes each pixel by at most "
-        f"{_or([f'{eps:g}' for eps in radii])} (in units of the pixel range from 0 to 1) can raise the confidence above "
-        "the bound. It says nothing about other images. An attack finds how bad it is at least, a bound how bad it is "
-        "at most. The bounds are computed in float32 and not rounded outwards: they can lie a few 1e-6 below the exact "
-        "value, in log-confidence."
+        f"{_or([f'{eps:g}' for eps in radii])} (in units of the pixel range from 0 to 1) can raise the confidence "
+        "above the bound. It says nothing about other images. An attack finds how bad it is at least, a bound how bad "
+        "it is at most. The bounds are computed in float32 and not rounded outwards: they can lie a few 1e-6 below the "
+        "exact value, in log-confidence."
     )
 
 
 def facts(run: Evaluated) -> list[tuple[str, str]]:
     """Recipe, digests, versions, attack: whatever somebody needs to do it again."""
     meta = run.meta
-    recipe: dict[str, Any] = meta["recipe"]
     shown = [("method", run.title), ("weights (sha256)", meta["weights"])]
     shown += [(key, f"certood {value}" if key == "certood" else str(value)) for key, value in meta["versions"].items()]
-    shown.append(("recipe", ", ".join(f"{key} {value}" for key, value in recipe.items() if value != "")))
+    shown.append(("recipe", ", ".join(f"{key} {value}" for key, value in run.recipe.items() if value != "")))
     for key, known in meta["files"].items():
         settings = known["settings"]
         if settings["weights"] != meta["weights"]:

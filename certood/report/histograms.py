@@ -38,18 +38,18 @@ def _page(runs: Sequence[Evaluated], eps: float, sets: Sequence[str], ending: st
     for row, run in enumerate(runs):
         top = height - TOP - row * ROW
         figure.text(LEFT / WIDTH, (top - 0.2) / height, plain(run.name), fontsize=TEXT, color=INK, va="center")
-        for column, name in enumerate((None, *sets)):
-            if name is None or (eps, name) in run.cells:
+        for column, out_set in enumerate((None, *sets)):
+            if out_set is None or (eps, out_set) in run.cells:
                 place = (LEFT + column * width, top - ROW + 0.1, width - 0.25, ROW - 0.5)
                 panel = figure.add_axes((place[0] / WIDTH, place[1] / height, place[2] / WIDTH, place[3] / height))
-                scores = run.inside.score if name is None else run.outside[eps, name].certified
+                scores = run.inside.score if out_set is None else run.outside[eps, out_set].certified
                 _histogram(panel, confidences(scores), len(run.classes), colour[run.name])
                 panel.tick_params(labelbottom=row == len(runs) - 1, labelleft=column == 0)
     caption = (
-        f"Confidences on {called(in_set)} and guaranteed upper bounds on the confidences on the out-sets (ε = {eps:g}), "
-        f"in {BINS} bins from 1 / {len(runs[0].classes)} to 1. The height is the share of images; shares below "
-        f"{percent(BELOW)}, the line across, are drawn {ZOOM} times as high. Dotted: the mean. A run that guarantees "
-        "nothing has all its bounds at 1."
+        f"Confidences on {called(in_set)} and guaranteed upper bounds on the confidences on the out-sets (ε = "
+        f"{eps:g}), in {BINS} bins from 1 / {len(runs[0].classes)} to 1. The height is the share of images; shares "
+        f"below {percent(BELOW)}, the line across, are drawn {ZOOM} times as high. Dotted: the mean. A run that "
+        "guarantees nothing has all its bounds at 1."
     )
     return Picture(f"histograms{ending}", "Confidences inside, guaranteed bounds outside", caption, figure)
 
@@ -71,8 +71,9 @@ def _histogram(panel: Axes, values: Floats, classes: int, colour: str) -> None:
     panel.set_xlim(1 / classes - 0.01, 1.01)
     panel.xaxis.set_major_locator(FixedLocator([1 / classes, 1]))
     panel.xaxis.set_major_formatter(lambda share, _: percent(share))
-    for words, side in zip(panel.get_xticklabels(), ("left", "right"), strict=True):
-        words.set_horizontalalignment(side)
+    first, last = panel.get_xticklabels()
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
     panel.yaxis.set_major_locator(FixedLocator([0, 0.1, BELOW, 1]))
     panel.yaxis.set_minor_locator(NullLocator())
     panel.yaxis.set_major_formatter(lambda share, _: percent(share))

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,12 +15,14 @@ from matplotlib.figure import Figure
 import certood
 from certood.errors import ScoreError
 from certood.files import reason, write_text
+from certood.report.choices import called, radius
 from certood.report.curves import curves
 from certood.report.evaluated import Evaluated, by_in_set, read
 from certood.report.findings import facts, findings, threat
 from certood.report.parts import Picture, Table
 from certood.report.pictures import pictures
-from certood.report.tables import tables
+from certood.report.tables import further, tables
+from certood.report.teaser import teaser
 from certood.report.writing import as_csv, as_html, as_latex, as_markdown
 
 Watch = Callable[[str], None]
@@ -44,32 +46,39 @@ class Block:
 def report(folder: Path, out: Path, watch: Watch = lambda _: None) -> Path:
     """Report on all runs whose scores are in `folder`; the page that was written."""
     watch(f"reading {folder}")
-    parts = []
-    for in_set, runs in by_in_set(read(folder)).items():
-        blocks = []
-        for table in tables(runs):
-            watch(table.title)
-            blocks.append(_table(table, in_set, out))
-        for picture in (*curves(runs), *pictures(runs)):
-            watch(picture.title)
-            blocks.append(_picture(picture, in_set, out))
-        parts.append({
-            "anchor": in_set,
-            "in_set": in_set,
-            "findings": findings(runs),
-            "threat": threat(runs),
-            "blocks": blocks,
-            "runs": [{"name": run.name, "title": run.title, "facts": facts(run)} for run in runs],
-        })  # fmt: skip
+    parts = [_part(in_set, runs, out, watch) for in_set, runs in by_in_set(read(folder)).items()]
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(template).render(title=_title(parts), version=certood.__version__, parts=parts)
+    title = f"Out-of-distribution detection: {', '.join(str(part['title']) for part in parts)}"
+    page = environment.from_string(template).render(title=title, version=certood.__version__, parts=parts)
     write_text(out / "index.html", page)
     return out / "index.html"
 
 
-def _title(parts: Sequence[dict[str, object]]) -> str:
-    return f"Out-of-distribution detection: {', '.join(str(part['in_set']) for part in parts)}"
+def _part(in_set: str, runs: Sequence[Evaluated], out: Path, watch: Watch) -> dict[str, object]:
+    """All of one in-distribution, as the template has it."""
+    blocks = []
+    for each in _contents(runs):
+        watch(each.title)
+        blocks.append(_table(each, in_set, out) if isinstance(each, Table) else _picture(each, in_set, out))
+    return {
+        "anchor": in_set,
+        "title": called(in_set),
+        "findings": findings(runs),
+        "threat": threat(runs),
+        "blocks": blocks,
+        "runs": [{"name": run.name, "title": run.title, "facts": facts(run)} for run in runs],
+    }
+
+
+def _contents(runs: Sequence[Evaluated]) -> Iterator[Table | Picture]:
+    """From what everybody looks at to what some do."""
+    eps = radius(runs)
+    yield from teaser(runs, eps)
+    yield from tables(runs)
+    yield from curves(runs, eps)
+    yield from pictures(runs, eps)
+    yield from further(runs)
 
 
 def _table(table: Table, in_set: str, out: Path) -> Block:
@@ -109,6 +118,3 @@ def _folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScoreError(f"cannot make {path}: {reason(error)}") from None
-
-
-__all__ = ["Evaluated", "report"]

@@ -8,7 +8,20 @@ from matplotlib.ticker import FixedLocator, PercentFormatter
 from certood.metrics import confidences
 from certood.metrics.columns import Floats
 from certood.report.choices import called, columns, out_sets, sharing
-from certood.report.drawing import FAINT, INK, SMALL, WIDTH, Sign, bare, blank, colours, key, key_height, plain, shortened
+from certood.report.drawing import (
+    FAINT,
+    INK,
+    SMALL,
+    WIDTH,
+    Sign,
+    bare,
+    blank,
+    colours,
+    key,
+    key_height,
+    plain,
+    shortened,
+)
 from certood.report.evaluated import Evaluated
 from certood.report.parts import Picture
 
@@ -51,7 +64,16 @@ def _of(runs: Sequence[Evaluated], seen: Sequence[Evaluated], eps: float, out_se
     places = np.arange(len(shown))
     for run in seen:
         x, y = (found[run.name][shown], places) if upright else (places, found[run.name][shown])
-        panel.plot(x, y, color=colour[run.name], marker=marker[run.name], markersize=8, linewidth=1.5, label=run.name, clip_on=False)
+        panel.plot(
+            x,
+            y,
+            color=colour[run.name],
+            marker=marker[run.name],
+            markersize=8,
+            linewidth=1.5,
+            label=run.name,
+            clip_on=False,
+        )
     mine, other = (panel.yaxis, panel.xaxis) if upright else (panel.xaxis, panel.yaxis)
     mine.set_ticks(places, names)
     other.set_major_formatter(PercentFormatter(1, symbol=" %"))

@@ -48,9 +48,9 @@ def roc(runs: Sequence[Evaluated], eps: float) -> Picture:
         panel.set_xlabel("out-images accepted", fontsize=SMALL)
         panel.set_ylabel("in-images accepted", fontsize=SMALL)
     caption = (
-        "For every threshold on the confidence, the share of in-images and of out-images that are accepted (logarithmic: "
-        f"the left edge holds everything below); further up and left is better. Changes by at most ε = {eps:g}; no attack "
-        "can push a run below its guaranteed curve. A curve that runs along the right edge separates nothing."
+        "For every threshold on the confidence, the share of in-images and of out-images that are accepted "
+        f"(logarithmic: the left edge holds everything below); further up and left is better. Changes by at most ε = "
+        f"{eps:g}; no attack can push a run below its guaranteed curve. A curve along the right edge separates nothing."
     )
     return Picture("roc", f"ROC curves at ε = {eps:g}", caption, figure)
 
@@ -61,8 +61,8 @@ def _least(rows: int) -> float:
 
 
 def staircase(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    """Corners of the ROC curve of sorted scores, from the left edge to (1, 1); the area below the steps is the conservative
-    AUC where none is left out, and never more.
+    """Corners of the ROC curve of sorted scores, from the left edge to (1, 1); the area below the steps is the
+    conservative AUC where none is left out, and never more.
 
     Accepted are scores from a threshold up. Thresholds are out-scores at ranks in geometric steps, since that axis is
     logarithmic, and in-scores at equal steps.

@@ -40,7 +40,9 @@ def _of(runs: Sequence[Evaluated], eps: float, out_set: str) -> list[Picture]:
     for at, row in enumerate(rows):
         left, top = margin + at % across * cell, 0.05 + at // across * high
         if classes:
-            sheet.words(left, top + LINE / 2, shortened(classes[theirs.label[row]], 10 if widest == 6 else 6), bold=True)
+            sheet.words(
+                left, top + LINE / 2, shortened(classes[theirs.label[row]], 10 if widest == 6 else 6), bold=True
+            )
         for line, run in enumerate(seen, bool(classes)):
             middle = top + LINE * (line + 0.5)
             if at % across == 0:
@@ -53,11 +55,13 @@ def _of(runs: Sequence[Evaluated], eps: float, out_set: str) -> list[Picture]:
         sheet.image(pixels(images[row]), left, top + words + 0.05, cell - 0.12)
     drawn = f"one image of each class, drawn at random ({len(rows)} of {len(classes)} classes)"
     caption = (
-        f"{called(out_set)}: {drawn if classes else f'{len(rows)} images drawn at random'}. On top of each: the class that "
-        "each run takes it for and its confidence in percent, which is the length of the bar. None of the images "
+        f"{called(out_set)}: {drawn if classes else f'{len(rows)} images drawn at random'}. On top of each: the class "
+        "that each run takes it for and its confidence in percent, which is the length of the bar. None of the images "
         "belongs to the in-distribution, so a short bar is right."
     )
-    return [Picture(f"samples-{out_set}", f"Samples of {called(out_set)}, and what the runs say", caption, sheet.figure)]
+    return [
+        Picture(f"samples-{out_set}", f"Samples of {called(out_set)}, and what the runs say", caption, sheet.figure)
+    ]
 
 
 def chosen(runs: Sequence[Evaluated], eps: float, out_set: str, kept: int) -> Indices:

@@ -1,4 +1,4 @@
-"""The paper's tables of our own runs: main results, further out-sets, other radii, mean confidences. And other metrics.
+"""The paper's tables of our own runs: main results, more out-sets, other radii, mean confidences. And other metrics.
 
 AUCs are conservative, as the paper's.
 """
@@ -20,10 +20,9 @@ FORMS = ("clean", "adversarial", "guaranteed")
 
 def tables(runs: Sequence[Evaluated]) -> list[Table]:
     """Of runs that share one in-distribution, in their order."""
-    measured = sorted({eps for run in runs for eps, _ in run.cells})
+    own, measured = _radii(runs)
     if not measured:
         return [_accuracies(Part(tuple(runs), 0.0, ()))]
-    own = [eps for eps in measured if eps in {run.meta.get("recipe", {}).get("eps") for run in runs}]
     found = []
     for eps in own:
         part = Part.at(eps, runs)
@@ -34,10 +33,19 @@ def tables(runs: Sequence[Evaluated]) -> list[Table]:
         if eps not in own:
             larger = eps > max(own, default=0.0)
             found.append(_aucs(Part.at(eps, runs), "radius", "Larger radius" if larger else "Another radius"))
-    for eps in own or measured:  # evaluated at other radii only, these are all that there is to show
-        part = Part.at(eps, runs)
-        found += [_confidences(part), *_further(part)]
-    return found
+    return [*found, *(_confidences(Part.at(eps, runs)) for eps in own or measured)]
+
+
+def further(runs: Sequence[Evaluated]) -> list[Table]:
+    """What the paper does not have: other metrics, at the radii of the recipes."""
+    own, measured = _radii(runs)
+    return [each for eps in own or measured for each in _further(Part.at(eps, runs))]
+
+
+def _radii(runs: Sequence[Evaluated]) -> tuple[list[float], list[float]]:
+    """Those that recipes were made for, and all; evaluated at others only, these are all that there is to show."""
+    measured = sorted({eps for run in runs for eps, _ in run.cells})
+    return [eps for eps in measured if eps in {run.recipe.get("eps") for run in runs}], measured
 
 
 # ---- the paper's -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Case(NamedTuple):
     worth: float
     out_set: str
     fooled: Evaluated
-    index: int
+    image: int  # its index in the set
     row: int  # of `fooled`
 
 
@@ -36,22 +36,24 @@ class Column(NamedTuple):
     answers: dict[str, tuple[float, str]]
 
 
-def teaser(runs: Sequence[Evaluated], eps: float) -> list[Picture]:
+def teaser(runs: Sequence[Evaluated], eps: float | None) -> list[Picture]:
     """Nothing where nothing was attacked."""
+    if eps is None:
+        return []
     best = max(runs, key=lambda run: guarantee(run, eps))
     case = _case(runs, best, eps)
     if case is None:
         return []
-    bound = float(_confidences(best, eps, case.out_set, case.index, "certified"))
+    bound = float(_confidences(best, eps, case.out_set, case.image, "certified"))
     shown = [*_inside(runs), _outside(runs, eps, case), _worst(runs, eps, case)]
     promise = f"{best.name} guarantees: no neighbour has a confidence above {at_most(bound)}."
     if at_most(bound) == at_most(1):
         promise = "No run guarantees anything for this image."
     caption = (
-        f"How sure each run is of an image of {called(runs[0].summary.in_set)}, of one of {called(case.out_set)}, and of "
-        f"the worst that an attack made of it by changing each pixel by at most {eps:g}. Each run at the worst neighbour "
-        f"found for itself; that of {case.fooled.name} is pictured. The image was chosen since it shows the difference. "
-        f"{promise}{' The thick line marks it.' if bound < 1 else ''}"
+        f"How sure each run is of an image of {called(runs[0].summary.in_set)}, of one of {called(case.out_set)}, and "
+        f"of the worst that an attack made of it by changing each pixel by at most {eps:g}. Each run at the worst "
+        f"neighbour found for itself; that of {case.fooled.name} is pictured. The image was chosen since it shows the "
+        f"difference. {promise}{' The thick line marks it.' if bound < 1 else ''}"
     )
     sheet = _sheet(runs, shown, promise, (best.name, bound))
     return [Picture("teaser", "An image, an out-image, and its worst neighbour", caption, sheet.figure)]
@@ -97,7 +99,7 @@ def _inside(runs: Sequence[Evaluated]) -> list[Column]:
 def _outside(runs: Sequence[Evaluated], eps: float, case: Case) -> Column:
     label = int(columns(case.fooled, eps, case.out_set).label[case.row])
     line = _called(case.out_set, case.fooled.out_classes(eps, case.out_set), label)
-    answers = {run.name: _answer(run, eps, case.out_set, case.index) for run in _seeing(runs, eps, case)}
+    answers = {run.name: _answer(run, eps, case.out_set, case.image) for run in _seeing(runs, eps, case)}
     return Column("Out-distribution", line, pixels(case.fooled.images(eps, case.out_set)[case.row]), answers)
 
 
@@ -105,8 +107,8 @@ def _worst(runs: Sequence[Evaluated], eps: float, case: Case) -> Column:
     answers = {}
     for run in _seeing(runs, eps, case):
         theirs = columns(run, eps, case.out_set)
-        if not np.isnan(theirs.adversarial[_row(run, eps, case.out_set, case.index)]).any():
-            reached = _confidences(run, eps, case.out_set, case.index, "adversarial")
+        if not np.isnan(theirs.adversarial[_row(run, eps, case.out_set, case.image)]).any():
+            reached = _confidences(run, eps, case.out_set, case.image, "adversarial")
             answers[run.name] = (reached, percent(reached))
     point = pixels(case.fooled.points(eps, case.out_set)[case.row])
     return Column("Worst neighbour", f"for {case.fooled.name}, ε = {eps:g}", point, answers)

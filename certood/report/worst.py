@@ -47,19 +47,23 @@ def _of(run: Evaluated, eps: float, out_set: str, colour: str) -> Picture:
             if at % ACROSS == 0:
                 beside = ("clean", "attacked", f"difference\n× {factor(eps):.2g}")[down].split("\n")
                 for line, word in enumerate(beside):
-                    sheet.words(MARGIN - 0.12, top + LINE + down * (size + 0.08) + size / 2 + LINE * line, word, align="right")
+                    sheet.words(
+                        MARGIN - 0.12, top + LINE + down * (size + 0.08) + size / 2 + LINE * line, word, align="right"
+                    )
         under = top + LINE + 3 * (size + 0.08) + LINE / 2
         answers = (("clean", clean[at]), ("attacked", found[at]), ("guaranteed", bound[at]))
         for line, (name, share) in enumerate(answers):
             sheet.bar(left, under + LINE * line, size, float(share), colour)
-            sheet.words(left + 0.06, under + LINE * line, at_most(float(share)) if line == 2 else f"{100 * share:.1f} %")
+            sheet.words(
+                left + 0.06, under + LINE * line, at_most(float(share)) if line == 2 else f"{100 * share:.1f} %"
+            )
             if at % ACROSS == 0:
                 sheet.words(MARGIN - 0.12, under + LINE * line, name, align="right")
     caption = (
-        f"Of {attacked:,} attacked images of {called(out_set)}, the {len(rows)} that {run.name} is surest of under attack, "
-        f"worst first (ε = {eps:g}): the image, the worst neighbour found, and their difference {factor(eps):.2g} times as "
-        "strong, grey where nothing changed. Below: confidence in the image, in the neighbour, and the bound that no "
-        "neighbour exceeds. On top: what it is, and what it was taken for."
+        f"Of {attacked:,} attacked images of {called(out_set)}, the {len(rows)} that {run.name} is surest of under "
+        f"attack, worst first (ε = {eps:g}): the image, the worst neighbour found, and their difference "
+        f"{factor(eps):.2g} times as strong, grey where nothing changed. Below: confidence in the image, in the "
+        "neighbour, and the bound that no neighbour exceeds. On top: what it is, and what it was taken for."
     )
     title = f"The {len(rows)} worst images of {called(out_set)} for {run.name}"
     return Picture(f"worst-{out_set}", title, caption, sheet.figure)
