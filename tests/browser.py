@@ -1,4 +1,4 @@
-"""A headless Chromium over its debugging pipe: no driver to install, and keys are real keys. Chromium may be missing."""
+"""A headless Chromium over its debugging pipe: no driver to install, and keys are real keys."""
 
 import base64
 import json
@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe",
@@ -89,7 +91,9 @@ class Page:
 
     def requests(self) -> list[str]:
         """Addresses that were asked for, whatever came of it."""
-        asked = [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        asked = [
+            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+        ]
         return [address for address in asked if not address.startswith("data:")]
 
     def complaints(self) -> list[str]:

@@ -23,7 +23,7 @@ runs assembly card evaluation filing contest
 pictures machine tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
-report.worst report.pictures report.findings report.page report
+report.split report.worst report.pictures report.findings report.page report
 arguments cli_data cli_evaluate cli_report cli_demo cli __main__
 """
 ORDER = HOUSE.split()

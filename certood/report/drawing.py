@@ -82,8 +82,8 @@ def at_most(share: float) -> str:
     return f"{min(100.0, math.ceil(1000 * share - 1e-6) / 10):.1f} %"
 
 
-def listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def listed(words: Sequence[str], last: str = "and") -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def blank(height: float, width: float = WIDTH) -> Figure:

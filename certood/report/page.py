@@ -23,7 +23,7 @@ from certood.report.parts import Picture, Table
 from certood.report.pictures import pictures
 from certood.report.tables import further, tables
 from certood.report.teaser import teaser
-from certood.report.writing import as_csv, as_html, as_latex, as_markdown
+from certood.report.writing import as_csv, as_html, as_latex, as_markdown, explained
 
 Watch = Callable[[str], None]
 DOTS_PER_INCH = 144  # twice what a page shows, so that lines are crisp on a phone
@@ -86,7 +86,7 @@ def _table(table: Table, in_set: str, out: Path) -> Block:
     for ending, render in (("md", as_markdown), ("csv", as_csv), ("tex", as_latex)):
         _folder(out / "tables")
         write_text(out / "tables" / f"{name}.{ending}", render(table))
-    return Block(name, table.title, table.caption, html=as_html(table))
+    return Block(name, table.title, explained(table), html=as_html(table))
 
 
 def _picture(picture: Picture, in_set: str, out: Path) -> Block:

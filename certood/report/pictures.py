@@ -1,4 +1,4 @@
-"""All that shows images or speaks of their classes: samples, classes, the worst."""
+"""All that shows images or speaks of their classes: samples, classes, a batch, the worst."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,12 @@ from certood.report.evaluated import Evaluated
 from certood.report.parts import Picture
 from certood.report.per_class import per_class
 from certood.report.samples import samples
+from certood.report.split import split
 from certood.report.worst import worst
 
 
 def pictures(runs: Sequence[Evaluated], eps: float | None) -> list[Picture]:
     """Of runs that share one in-distribution, at one radius. None: there are no out-sets."""
-    return [] if eps is None else [*samples(runs, eps), *per_class(runs, eps), *worst(runs, eps)]
+    if eps is None:
+        return []
+    return [*samples(runs, eps), *per_class(runs, eps), *split(runs, eps), *worst(runs, eps)]

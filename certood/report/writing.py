@@ -45,14 +45,16 @@ def _legend(table: Table) -> str:
     return " ".join([*parts, *([BESIDE] if _has_paper(every) else [])])
 
 
-def _caption(table: Table) -> str:
+def explained(table: Table) -> str:
+    """The caption, and how to read the cells."""
     return f"{table.caption} {_legend(table)}".strip()
 
 
 def _grouped(table: Table, numbers: Sequence[Number]) -> tuple[Sequence[Number], list[Sequence[Number]]]:
     """The numbers before the groups, and those of each group."""
     own, width = len(table.first) - 1, len(table.heads)
-    return numbers[:own], [numbers[at : at + width] for at in range(own, len(numbers), width)]
+    groups = [own + width * at for at in range(len(table.groups))]
+    return numbers[:own], [numbers[at : at + width] for at in groups]
 
 
 # ---- Markdown --------------------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ def as_markdown(table: Table) -> str:
         rows.append([_marked_down(label), *_joined(table, numbers, _strong)])
         if _has_paper(numbers):
             rows.append(["*paper*", *_joined(table, numbers, beside)])
-    text = [f"### {_marked_down(table.title)}", _marked_down(_caption(table))]
+    text = [f"### {_marked_down(table.title)}", _marked_down(explained(table))]
     return "\n\n".join([*text, _grid([[_marked_down(head) for head in heads], *rows])]) + "\n"
 
 
@@ -131,7 +133,12 @@ def _digits(number: Number, more: bool) -> list[str]:
 def as_latex(table: Table) -> str:
     """booktabs, in the paper's layout: a group of columns for each out-set. Needs \\usepackage{booktabs} only."""
     own, width = len(table.first), len(table.heads)
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(_caption(table))}}}", rf"\label{{tab:{table.name}}}"]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex(explained(table))}}}",
+        rf"\label{{tab:{table.name}}}",
+    ]
     lines += [rf"\begin{{tabular}}{{l{'r' * (own - 1)}{'r' * width * len(table.groups)}}}", r"\toprule"]
     if table.groups:
         spans = [rf"\multicolumn{{{width}}}{{c}}{{{_latex(group)}}}" for group in table.groups]
@@ -175,9 +182,9 @@ def _latex(words: str) -> str:
 
 
 def as_html(table: Table) -> str:
-    """For the page, which styles it and makes it sort."""
+    """For the page, which styles it, makes it sort and explains it: a caption in here would scroll away on a phone."""
     return "\n".join(
-        ["<table>", f"<caption>{escape(_caption(table))}</caption>", *_head(table), *_body(table), "</table>"]
+        ["<table>", f"<caption>{escape(explained(table))}</caption>", *_head(table), *_body(table), "</table>"]
     )
 
 
