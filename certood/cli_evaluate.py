@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from certood.arguments import Folder, data_folder, parse
-from certood.errors import CertoodError
+from certood.errors import CertoodError, ScoreError
 from certood.metrics import Forms
 from certood.paper import Published
 from certood.summary import Cell, Summary, summaries
@@ -79,6 +79,13 @@ def evaluate(arguments: Sequence[str]) -> None:
             written = contest.run(parsed.runs)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("; the same command goes on") from None
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        raise ScoreError(
+            f"memory ran out with batches of {plan.batch}; take a smaller --batch-size (what was done with this one "
+            "is evaluated again)"
+        ) from None
     found = summaries(written)
     if parsed.json:
         print(json.dumps([summary.to_json() for summary in found], indent=2))

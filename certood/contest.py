@@ -83,8 +83,11 @@ class Contest:
         called = [out_set.name for out_set in out_sets]
         if len(set(called)) < len(called):
             raise ScoreError(f"scores are filed under the out-sets' names, and two are alike: {', '.join(called)}")
-        entrants = tuple(self._entrant(folder, trained, in_set, skipped) for folder, trained in runs.items())
         radii = sorted(set(self.eps) or {trained.recipe.eps for trained in runs.values()})
+        if len({f"{eps:g}" for eps in radii}) < len(radii):
+            alike = ", ".join(map(str, radii))
+            raise ScoreError(f"scores are filed under eps with six digits, and two are alike: {alike}; leave one out")
+        entrants = tuple(self._entrant(folder, trained, in_set, skipped) for folder, trained in runs.items())
         Filing(entrants, in_set, 0.0, self.plan, in_set.digest).run({}, self.device, self.show)
         in_scores = {entrant.name: entrant.scores.file(0.0, in_set.name).read().score for entrant in entrants}
         for out_set in out_sets:

@@ -159,7 +159,8 @@ def _batch(
         adversarial = np.maximum(found.scores.cpu().numpy(), scores)  # the clean image, whatever batch it came in
         attacks = found.attacks
     worst = np.fmax(scores, adversarial)
-    broken = np.flatnonzero(~(worst <= certified + SLACK + RELATIVE_SLACK * np.abs(worst)) | np.isnan(scores))
+    slack = SLACK + RELATIVE_SLACK * np.minimum(np.abs(worst), np.abs(certified))  # finite if one of them is
+    broken = np.flatnonzero(~(worst <= certified + slack) | np.isnan(scores))
     if len(broken):
         at = broken[0]
         raise BrokenInvariant(

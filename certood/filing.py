@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol, Self, final
 
 import numpy as np
 import torch
@@ -44,6 +44,21 @@ class Entrant:
 
 
 @final
+@dataclass
+class Spent:
+    """What a file has cost: batch by batch, so that a killed evaluation counts none of them twice, and none not."""
+
+    gradients: list[int]  # of each attacked batch
+    seconds: float  # before this process
+    since: float
+
+    @classmethod
+    def before(cls, entrant: Entrant, key: str, batches: int) -> Self:
+        known = entrant.scores.meta()["files"].get(key, {}) if batches else {}
+        return cls(known.get("gradients by batch", [])[:batches], known.get("seconds", 0.0), time.monotonic())
+
+
+@final
 @dataclass(frozen=True)
 class Filing:
     """`in_data` is the digest of the in-distribution set whose scores say when an attack is enough."""
@@ -76,23 +91,22 @@ class Filing:
         if not left:
             return
         first = min(done[entrant.name] for entrant in left)
+        spent = {entrant.name: Spent.before(entrant, self.key, first) for entrant in left}
         for entrant in left:
             self._file(entrant).keep(int(ends[first]))
-            self._note(entrant, 0.0, 0, anew=first == 0)
+            self._note(entrant, spent[entrant.name])
         self._keep_images(batches)
         show.begin(self.what, len(self.images), int(ends[first]))
-        began, spent = time.monotonic(), dict.fromkeys((entrant.name for entrant in left), 0)
         detectors = {entrant.name: entrant.detector for entrant in left}
         steps = evaluate(detectors, self.images, self.eps, self.plan, in_scores, device, first, show.watch)
         try:
             for number, step in enumerate(steps, first):
                 for entrant in left:
-                    self._write(self._file(entrant), step[entrant.name], int(ends[number]))
-                    spent[entrant.name] += step[entrant.name].gradients
+                    self._write(entrant, step[entrant.name], int(ends[number]), spent[entrant.name])
                 show.advance(len(batches[number]))
         finally:
             for entrant in left:
-                self._note(entrant, time.monotonic() - began, spent[entrant.name])
+                self._note(entrant, spent[entrant.name])
 
     def settings(self, entrant: Entrant) -> dict[str, Any]:
         """All that the rows of a file depend on."""
@@ -103,6 +117,7 @@ class Filing:
             "in-distribution data": self.in_data,
             "eps": self.eps,
             "attack": self._attack,
+            "steps of the attack": _digest(repr(BUDGETS.get(self._attack, ()))),
             "attack samples": self.plan.attacked,
             "seed": self.plan.seed,
             "batch size": self.plan.batch,
@@ -128,34 +143,44 @@ class Filing:
             changed = [part for part in now if before.get(part) != now[part]]
             show.say(f"{self.what}: {entrant.name} is evaluated again, since {', '.join(changed)} changed")
             return 0
-        if rows and self._attack != "none" and not file.points.exists():
-            return 0
+        whole = file.agreeing(np.concatenate(self.plan.batches(len(self.images))).tolist()) if rows else 0
+        if whole < rows:
+            show.say(f"{self.what}: {file.path} is damaged after row {whole} and evaluated again from there")
+            rows = min(whole, len(self.images) - 1)  # rows too many are no end of a file either
+        if rows and self._attack != "none":
+            attacked = self.plan.first(len(self.images))
+            if not file.holds_points(min(rows, attacked), (attacked, *self.images.shape)):
+                show.say(f"{self.what}: {file.points} is damaged or gone; {entrant.name} is evaluated again")
+                return 0
         return int(np.searchsorted(ends, rows, side="right")) - 1
 
-    def _note(self, entrant: Entrant, seconds: float, gradients: int, anew: bool = False) -> None:
+    def _note(self, entrant: Entrant, spent: Spent) -> None:
         """What is known of the file, for whoever reads it."""
         meta = entrant.scores.meta()
-        known = {"seconds": 0.0, "gradients": 0} if anew else meta["files"][self.key]
         meta["files"][self.key] = {
             "settings": self.settings(entrant),
             "rows": len(self.images),
             "attacked": self.plan.first(len(self.images)) if self._attack != "none" else 0,
             "classes": list(self.images.class_names),
             "images": self._images_path(entrant).name,
-            "seconds": round(known["seconds"] + seconds, 2),
-            "gradients": known["gradients"] + gradients,
+            "seconds": round(spent.seconds + time.monotonic() - spent.since, 2),
+            "gradients": sum(spent.gradients),
+            "gradients by batch": spent.gradients,
         }
         entrant.scores.write_meta(meta)
 
-    def _write(self, file: ScoreFile, batch: Batch, at: int) -> None:
+    def _write(self, entrant: Entrant, batch: Batch, at: int, spent: Spent) -> None:
+        """Rows come last: whatever else a kill leaves of a batch without them is written over."""
+        file = self._file(entrant)
         if batch.points is not None:
             file.append_points(batch.points.cpu().numpy(), at, self.plan.first(len(self.images)))
+            spent.gradients.append(batch.gradients)
+            self._note(entrant, spent)
         file.append(batch.rows)
 
     def _images_path(self, entrant: Entrant) -> Path:
         which = f"{self.images.digest} {self.plan.seed} {self.plan.first(len(self.images))}"
-        name = hashlib.sha256(which.encode()).hexdigest()[:16]
-        return entrant.scores.folder.parent / "images" / f"{name}.npy"
+        return entrant.scores.folder.parent / "images" / f"{_digest(which)}.npy"
 
     def _keep_images(self, batches: list[NDArray[np.int64]]) -> None:
         """The images of the first rows, for whoever looks at the scores later."""
@@ -168,6 +193,10 @@ class Filing:
         except OSError as error:
             raise ScoreError(f"cannot make {path.parent}: {error.strerror}") from None
         write(path, lambda beside: _save(beside, self.images.images(rows)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:

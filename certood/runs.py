@@ -134,9 +134,9 @@ class Run:
             raise RunError(f"{self.folder} is not finished; go on with certood train ... --out {self.folder} --resume")
         try:
             with safe_open(self.weights, framework="pt") as file:
-                class_names = tuple(json.loads((file.metadata() or {})["class_names"]))
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise RunError(f"{self.weights} cannot be read: {error}") from None
+                class_names = tuple(map(str, json.loads((file.metadata() or {})["class_names"])))
+        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+            raise RunError(f"{self.weights} cannot be read: {error}; copy the run again, or train it again") from None
         network = networks.build(recipe.network, recipe.channels, recipe.size, len(class_names))
         load_weights(network, self.weights)
         return Trained(network.eval(), recipe, class_names)

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, final
 
@@ -85,6 +85,25 @@ class ScoreFile:
         except OSError as error:
             raise ScoreError(f"cannot read {self.path}: {error.strerror}") from None
 
+    def agreeing(self, indices: Iterable[int]) -> int:
+        """Rows at the beginning that are of these images, in this order: what is left of a file that was damaged."""
+        with self.path.open("rb") as file:
+            if file.readline() != HEADER.encode():
+                return 0
+            pairs = zip(file, indices, strict=False)
+            return sum(1 for _ in takewhile(lambda pair: pair[0].startswith(b"%d," % pair[1]), pairs))
+
+    def holds_points(self, rows: int, form: tuple[int, ...]) -> bool:
+        """Whether the points of the first rows are there, in an array of this form."""
+        try:
+            with self.points.open("rb") as file:
+                np.lib.format.read_magic(file)
+                header = np.lib.format.read_array_header_1_0(file)
+                size = os.fstat(file.fileno()).st_size - file.tell()
+        except (OSError, ValueError):
+            return False
+        return header == (form, False, np.dtype("<f4")) and size >= rows * 4 * math.prod(form[1:])
+
     def keep(self, rows: int) -> None:
         """Cut the file to its first `rows` rows, or begin it."""
         lines = [HEADER.encode()]
@@ -145,6 +164,11 @@ def _parsed(columns: list[tuple[str, ...]]) -> Columns:
     )
     if np.isnan(parsed.score).any() or np.isnan(parsed.certified).any():
         raise ValueError("a score or a bound is NaN")
+    found = np.where(np.isnan(parsed.adversarial), parsed.score, parsed.adversarial)
+    if not ((parsed.score <= found) & (found <= parsed.certified)).all():
+        raise ValueError("score <= adversarial <= certified does not hold for a row")
+    if len(np.unique(parsed.index)) < len(parsed.index):
+        raise ValueError("an image is there twice")
     return parsed
 
 
@@ -203,9 +227,15 @@ class Scores:
 
 def _whole(meta: Any) -> bool:
     try:
-        files = meta["files"].values()
-        known = all(file.keys() >= KNOWN and file["settings"].keys() >= SETTINGS for file in files)
-        return bool(known and meta["format"] == FORMAT and meta.keys() >= META)
+        known = all(
+            file.keys() >= KNOWN
+            and file["settings"].keys() >= SETTINGS
+            and type(file["rows"]) is type(file["gradients"]) is int
+            and type(file["seconds"]) is type(file["settings"]["eps"]) is float
+            for file in meta["files"].values()
+        )
+        texts = all(isinstance(meta[key], str) for key in ("title", "weights", "in_set"))
+        return bool(known and texts and meta["format"] == FORMAT and meta.keys() >= META)
     except (TypeError, KeyError, AttributeError):
         return False
 

@@ -234,6 +234,36 @@ def test_enough_means_that_no_more_than_its_share_of_the_ranking_can_be_passed(
     assert settled == (gap == 0 or max(strict, weak) <= share * len(in_scores))
 
 
+def test_in_scores_that_lie_within_any_tolerance_are_still_told_apart() -> None:
+    """As of a collapsed network: all scores are nearly the same, and the attack still passes every one of them."""
+    x = torch.full((4, 1, 8, 8), 0.5)
+    inside = torch.linspace(0.001, 0.002, 1000, dtype=torch.float64)
+    ceiling = torch.full((4,), 0.003, dtype=torch.float64)
+
+    def score(z: Tensor) -> Tensor:
+        return 0.01 * (z - 0.5).flatten(1).mean(1)
+
+    found = maximise(score, Box.around(x, 0.3), x, budget=[AutoPGD("clean")], ceiling=ceiling, enough=Enough(inside))
+    assert (found.scores > 0.0029).all()
+    alone = maximise(score, Box.around(x, 0.3), x, budget=[AutoPGD("clean")], ceiling=ceiling, enough=Enough())
+    assert (alone.gradients == 0).all()
+
+
+def test_what_is_settled_leaves_the_draws_of_later_attacks_alone() -> None:
+    """Square search is over for the two flat samples; who starts at random later starts where it would have."""
+    x = images(4) * 0.1 + torch.tensor([0.1, 0.1, 0.8, 0.8]).reshape(4, 1, 1, 1)
+
+    def score(z: Tensor) -> Tensor:
+        return torch.where(z.flatten(1).mean(1) < 0.5, 0.0, total(torch.sin(40 * z)))
+
+    budget = [AutoPGD("clean", 2), SquareSearch("clean", steps=9), Peek("uniform"), AutoPGD("uniform", 5)]
+    box = Box.around(x, 0.05)
+    full = maximise(score, box, x, budget=budget)
+    ceiling = torch.tensor([0.0, 0.0, torch.inf, torch.inf])
+    less = maximise(score, box, x, budget=budget, ceiling=ceiling, enough=Enough())
+    assert torch.allclose(less.scores[2:], full.scores[2:], rtol=0, atol=1e-12)
+
+
 def test_pruned_attacks_give_the_same_auc_for_less() -> None:
     own = detector(5)
     x, inside = images(40, 1), detector(5).score(images(300, 2)).detach()

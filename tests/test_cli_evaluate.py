@@ -20,6 +20,7 @@ from test_filing import FULL, contents, fault
 
 from certood.cli import main
 from certood.cli_evaluate import print_table
+from certood.detectors import Softmax
 from certood.metrics import Forms
 from certood.paper import published
 from certood.recipes import recipe
@@ -100,6 +101,26 @@ def test_ctrl_c_says_how_to_go_on(
     assert stopped(words, capsys, code=130) == "certood: stopped; the same command goes on"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["numpy", "cuda", "cpu"],
+)
+def test_memory_that_runs_out_is_one_line(
+    error: Exception, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Softmax, "log_probs", full)
+    words = ["evaluate", str(runs / "oe"), "--out", str(tmp_path), "--batch-size", "400"]
+    assert "memory ran out with batches of 400; take a smaller --batch-size" in stopped(words, capsys)
+
+
 # ---- what it says ----------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +146,10 @@ def test_finished_work_is_told_and_the_table_comes_again(
     assert lines[5].startswith(f"Scores are in {out}; this took ")
     assert len(lines) == 6
     main(["evaluate", str(runs / "oe"), "--out", str(out), "--eps", "0.05", "--seed", "1", "--attack", "quick", *FEW])
-    assert "oe is evaluated again, since attack, seed, transfer from changed" in capsys.readouterr().err
+    assert (
+        "oe is evaluated again, since attack, steps of the attack, seed, transfer from changed"
+        in capsys.readouterr().err
+    )
 
 
 def test_json_is_the_summary(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

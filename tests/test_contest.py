@@ -233,6 +233,12 @@ def test_mistakes_stop_it_before_anything_is_written(runs: Path, tmp_path: Path)
         assert not out.exists()
 
 
+def test_radii_that_would_be_filed_under_one_name_are_refused(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ScoreError, match=r"two are alike: 0\.1, 0\.1000001; leave one out"):
+        contest(tmp_path / "out", [runs / "oe"], eps=(0.1, 0.1000001))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_permuted_set_of_ones_own_stays_in_its_folder(runs: Path, tmp_path: Path) -> None:
     write_folder(tmp_path / "mine", pictures(2), None)
     (scores,), _ = contest(tmp_path / "out", [runs / "oe"], out_sets=(f"permuted_pixels:{tmp_path / 'mine'}",))

@@ -178,6 +178,18 @@ def test_a_bound_that_is_too_low_stops_everything_and_names_the_image(wrong: flo
         rows(Linear(wrong=bound), image_set(), 0.1, Plan("quick"))
 
 
+def test_a_score_of_infinity_is_above_any_finite_bound() -> None:
+    class Certain(Detector):
+        def log_probs(self, x: Tensor) -> Tensor:
+            return torch.tensor([[0.0, -torch.inf]], dtype=torch.float64).expand(len(x), 2)
+
+        def score_upper(self, box: Box) -> Tensor:
+            return torch.full((len(box),), 5.0, dtype=torch.float64)
+
+    with pytest.raises(BrokenInvariant, match="has score inf"):
+        rows(Certain(), image_set(), 0.1, Plan("none"))
+
+
 def test_the_batches_before_are_still_yielded() -> None:
     detector = Linear()
     steps = batches({"sound": Linear(1), "run": detector}, image_set(), 0.1, Plan("none", batch=3))

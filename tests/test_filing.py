@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +70,12 @@ def contents(out: Path) -> dict[str, bytes]:
     }
 
 
+def gradients(out: Path) -> list[tuple[str, int, list[int]]]:
+    """What the attacks of each run have cost, in all and batch by batch."""
+    known = [(path.parent.name, Scores(path.parent).meta()["files"]["0.1/made_up"]) for path in out.glob("*/meta.json")]
+    return sorted((name, each["gradients"], each["gradients by batch"]) for name, each in known)
+
+
 class Killed(BaseException):
     """As SIGKILL: nothing that a program would do about an error happens."""
 
@@ -110,7 +116,7 @@ def test_kills_and_full_disks_at_any_write_change_nothing(faults: list[tuple[int
                 with suppress(Killed, CertoodError), fault(*each):
                     file(both)
             file(both)
-            finished.append(contents(out))
+            finished.append((contents(out), gradients(out)))
     assert finished[0] == finished[1]
 
 
@@ -155,6 +161,52 @@ def test_a_half_written_last_line_is_repaired(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+DAMAGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "a row of junk": lambda lines: [*lines[:5], b"junk\n", *lines[6:]],
+    "a row twice": lambda lines: [*lines[:5], lines[4], *lines[6:]],
+    "a row of another set": lambda lines: [*lines[:5], b"77,0,0,0.0,,1.0,\n", *lines[6:]],
+    "a row gone": lambda lines: [*lines[:5], *lines[6:]],
+    "a row too many": lambda lines: [*lines, lines[-1]],
+    "no header": lambda lines: lines[1:],
+    "other line ends": lambda lines: [line.replace(b"\n", b"\r\n") for line in lines],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_told_and_repaired(damage: Callable[[list[bytes]], list[bytes]], tmp_path: Path) -> None:
+    file(filing(tmp_path))
+    before, spent = contents(tmp_path), gradients(tmp_path)
+    path = tmp_path / "run" / "0.1" / "made_up.csv"
+    path.write_bytes(b"".join(damage(path.read_bytes().splitlines(keepends=True))))
+    heard = file(filing(tmp_path))
+    assert any("made_up.csv is damaged after row" in line for line in heard.lines)
+    assert contents(tmp_path) == before
+    assert gradients(tmp_path) == spent
+
+
+@pytest.mark.parametrize("rows", [4, 12])
+@pytest.mark.parametrize("points", [b"", b"junk", b"cut"])
+def test_points_that_are_damaged_are_searched_again(points: bytes, rows: int, tmp_path: Path) -> None:
+    """Whether the file is finished or not."""
+    file(filing(tmp_path))
+    before = contents(tmp_path)
+    path = tmp_path / "run" / "0.1" / "made_up.csv"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:rows]))
+    whole = path.with_suffix(".npy").read_bytes()
+    path.with_suffix(".npy").write_bytes(whole[:150] if points == b"cut" else points)
+    assert any("made_up.npy is damaged or gone" in line for line in file(filing(tmp_path)).lines)
+    assert contents(tmp_path) == before
+
+
+def test_a_budget_of_other_attacks_is_another_attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an update of certood: the name alone does not say what was tried."""
+    file(filing(tmp_path))
+    monkeypatch.setitem(BUDGETS, "standard", (AutoPGD("uniform", steps=4),))
+    assert file(filing(tmp_path)).lines == [
+        "made_up, eps 0.1: run is evaluated again, since steps of the attack changed"
+    ]
+
+
 def test_a_broken_invariant_files_nothing_of_its_batch(tmp_path: Path) -> None:
     sound, unsound = entrant(tmp_path, "sound"), entrant(tmp_path, "unsound", wrong=-100.0)
     with pytest.raises(BrokenInvariant, match="for unsound"):
@@ -183,8 +235,8 @@ def test_finished_work_is_kept_and_it_says_so(tmp_path: Path) -> None:
         ({"images": image_set(count=9)}, "data"),
         ({"in_data": "another"}, "in-distribution data"),
         ({"plan": replace(PLAN, seed=1)}, "seed"),
-        ({"plan": replace(PLAN, budget="quick")}, "attack"),
-        ({"plan": replace(PLAN, budget="none")}, "attack"),
+        ({"plan": replace(PLAN, budget="quick")}, "attack, steps of the attack"),
+        ({"plan": replace(PLAN, budget="none")}, "attack, steps of the attack"),
         ({"plan": replace(PLAN, attacked=5)}, "attack samples"),
         ({"plan": replace(PLAN, batch=4)}, "batch size"),
         ({"plan": replace(PLAN, batch=4, seed=1)}, "seed, batch size"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from certood import networks
 from certood.errors import NetworkError, RunError
@@ -69,6 +70,10 @@ def test_broken_or_foreign_weights(tmp_path: Path) -> None:
     for broken in (b"", content[:100], content[: len(content) // 2], b"\xff" * 64):
         run.weights.write_bytes(broken)
         with pytest.raises((RunError, NetworkError), match="cannot"):
+            run.load()
+    for class_names in ("5", "null", "true", "x"):
+        save_file(load_file(finished(tmp_path / class_names).weights), run.weights, {"class_names": class_names})
+        with pytest.raises(RunError, match="cannot be read"):
             run.load()
     unfinished = Run(tmp_path / "unfinished")
     unfinished.create(RECIPE)

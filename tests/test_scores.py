@@ -17,19 +17,23 @@ from certood.errors import CertoodError, ScoreError
 from certood.scores import FORMAT, HEADER, Row, ScoreFile, Scores, evaluated
 
 numbers = st.floats(allow_nan=False)
-rows_of_a_file = st.lists(
-    st.builds(
-        Row,
-        index=st.integers(0, 2**40),
-        label=st.integers(-1, 200),
-        prediction=st.integers(0, 200),
-        score=numbers,
-        adversarial=numbers | st.just(math.nan),
-        certified=numbers,
-        attack=st.sampled_from(["", "clean", "split-30/Peek", "transfer:run é [b]/MonotonePGD"]),
-    ),
-    max_size=8,
-)
+
+
+@st.composite
+def made_up_row(draw: st.DrawFn) -> Row:
+    score, adversarial, certified = sorted(draw(st.tuples(numbers, numbers, numbers)))
+    return Row(
+        index=draw(st.integers(0, 2**40)),
+        label=draw(st.integers(-1, 200)),
+        prediction=draw(st.integers(0, 200)),
+        score=score,
+        adversarial=draw(st.sampled_from([adversarial, math.nan])),
+        certified=certified,
+        attack=draw(st.sampled_from(["", "clean", "split-30/Peek", "transfer:run é [b]/MonotonePGD"])),
+    )
+
+
+rows_of_a_file = st.lists(made_up_row(), max_size=8, unique_by=lambda row: row.index)
 
 
 def meta(**more: Any) -> dict[str, Any]:
@@ -90,6 +94,10 @@ def test_no_file_has_no_rows(tmp_path: Path) -> None:
         (HEADER.encode() + b"0,1,1,high,,0.6,\n", "corrupt"),
         (HEADER.encode() + b"0,1,1,nan,,0.6,\n", "NaN"),
         (HEADER.encode() + b"0,1,1,0.5,,nan,\n", "NaN"),
+        (HEADER.encode() + b"0,1,1,0.5,,0.4,\n", "corrupt .*does not hold for a row"),
+        (HEADER.encode() + b"0,1,1,0.5,0.4,0.6,\n", "corrupt .*does not hold for a row"),
+        (HEADER.encode() + b"0,1,1,0.5,0.7,0.6,\n", "corrupt .*does not hold for a row"),
+        (HEADER.encode() + b"0,1,1,0.5,,0.6,\n0,1,1,0.5,,0.6,\n", "corrupt .*twice"),
         (HEADER.encode() + b"99999999999999999999,1,1,0.5,,0.6,\n", "corrupt"),
         (HEADER.encode() + b"\xff\xfe\n", "corrupt"),
         (HEADER.encode() + b"\0\0\0\0\n", "corrupt"),
@@ -171,6 +179,10 @@ def test_only_files_of_these_weights_and_in_scores_are_current(tmp_path: Path) -
         json.dumps(meta(files=[])).encode(),
         json.dumps(meta(files={"0.3/x": {}})).encode(),
         json.dumps(meta(files={"0.3/x": {**known(0.3), "settings": None}})).encode(),
+        json.dumps(meta(files={"0.3/x": {**known(0.3), "rows": "9"}})).encode(),
+        json.dumps(meta(files={"0.3/x": {**known(0.3), "gradients": None}})).encode(),
+        json.dumps(meta(files={"0.3/x": known("0.3")})).encode(),  # type: ignore[arg-type]
+        json.dumps(meta(title=None)).encode(),
         json.dumps({"format": FORMAT, "files": {}}).encode(),
     ],
 )

@@ -78,12 +78,14 @@ def maximise(
         if points.shape != box.shape:
             raise AttackError(f"the points from {name} are {tuple(points.shape)}, the box is {tuple(box.shape)}")
     hunt = Hunt(score, box, x, ceiling, enough, watch)
-    draw = torch.Generator().manual_seed(seed)
+    seeds = torch.Generator().manual_seed(seed)
     if after is None:
         hunt.look(hunt.begin("clean"), x, gradient=False)
     else:
         hunt.resume(after.points, after.scores, after.attacks, after.gradients, after.evaluations)
     for attack in attacks:
+        # Draws of its own: one that ends early, as certificates make it, leaves those after it as they were.
+        draw = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=seeds)))
         for name, points in _starts(attack, hunt, pool or {}, draw):
             rows = hunt.begin(f"{name}/{type(attack).__name__}")
             if attack.on_flat:

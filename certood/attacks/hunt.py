@@ -26,11 +26,12 @@ class Look(NamedTuple):
 
 @final
 class Enough:
-    """When more search on a sample cannot matter: its certificate or its rank says so.
+    """When more search on a sample cannot matter: its certificate says so, alone or together with its rank.
 
-    A score within `tolerance` (log-odds) of its certified ceiling is as good as the worst case. And where no more than
-    `share` of the in-distribution scores lie between score and ceiling, the sample cannot move an AUC by more than
-    `share` of its own weight: an adversarial AUC is off by at most that. Without in-scores only the first counts.
+    Where no more than `share` of the in-distribution scores lie between score and certified ceiling, the sample cannot
+    move an AUC by more than `share` of its own weight: an adversarial AUC is off by at most that. Without in-scores, a
+    score within `tolerance` (log-odds) of its ceiling is as good as the worst case; with them it need not be, since
+    many may lie within any tolerance, and all do where a training has collapsed.
     """
 
     def __init__(self, in_scores: Tensor | None = None, tolerance: float = 0.01, share: float = 0.0005) -> None:
@@ -39,16 +40,15 @@ class Enough:
 
     def __call__(self, scores: Tensor, ceilings: Tensor) -> Tensor:
         """# [n], [n] -> [n] bool"""
-        settled = ceilings - scores <= self.tolerance
-        if self.in_scores is not None:
-            reach = torch.maximum(scores, ceilings)
-            moves = [  # places in the ranking; ties count for one AUC and not for the other
-                torch.searchsorted(self.in_scores, reach, right=right)
-                - torch.searchsorted(self.in_scores, scores, right=right)
-                for right in (False, True)
-            ]
-            settled = settled | (torch.maximum(*moves) <= self.share * len(self.in_scores))
-        return settled
+        if self.in_scores is None:
+            return ceilings - scores <= self.tolerance
+        reach = torch.maximum(scores, ceilings)
+        moves = [  # places in the ranking; ties count for one AUC and not for the other
+            torch.searchsorted(self.in_scores, reach, right=right)
+            - torch.searchsorted(self.in_scores, scores, right=right)
+            for right in (False, True)
+        ]
+        return torch.maximum(*moves) <= self.share * len(self.in_scores)
 
 
 @final
