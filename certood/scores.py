@@ -235,6 +235,7 @@ def _whole(meta: Any) -> bool:
             for file in meta["files"].values()
         )
         texts = all(isinstance(meta[key], str) for key in ("title", "weights", "in_set"))
+        texts = texts and all(isinstance(text, str) for text in meta["skipped"].values())
         return bool(known and texts and meta["format"] == FORMAT and meta.keys() >= META)
     except (TypeError, KeyError, AttributeError):
         return False

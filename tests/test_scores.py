@@ -183,6 +183,8 @@ def test_only_files_of_these_weights_and_in_scores_are_current(tmp_path: Path) -
         json.dumps(meta(files={"0.3/x": {**known(0.3), "gradients": None}})).encode(),
         json.dumps(meta(files={"0.3/x": known("0.3")})).encode(),  # type: ignore[arg-type]
         json.dumps(meta(title=None)).encode(),
+        json.dumps(meta(skipped=None)).encode(),
+        json.dumps(meta(skipped={"omniglot": None})).encode(),
         json.dumps({"format": FORMAT, "files": {}}).encode(),
     ],
 )
