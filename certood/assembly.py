@@ -69,9 +69,9 @@ def initial_network(recipe: Recipe, classes: int) -> nn.Module:
 
 
 def detector_of(trained: Trained, device: torch.device) -> Detector:
-    """What a trained run answers with: everything that attacks, evaluates or reports knows no more of it."""
+    """What a trained run answers with, its bounds sound: whoever attacks, evaluates or reports knows no more of it."""
     network = trained.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return Softmax(network.requires_grad_(False))
+    return Softmax(network.requires_grad_(False), sound=True)
 
 
 def optimiser_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:

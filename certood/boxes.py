@@ -8,7 +8,7 @@ raises `UnsupportedOperation`: a bound is never guessed.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -59,9 +59,8 @@ def _operators(function: Any) -> tuple[Callable[["Box", Any], Any], ...]:
     return forward, reflected, in_place
 
 
-@final
 class Box:
-    """All z with `lower <= z <= upper`.
+    """All z with `lower <= z <= upper`. One class derives from it: the `SoundBox` of `certood.bounds.rounding`.
 
     >>> box = Box(torch.tensor([0., 1.]), torch.tensor([2., 1.]))
     >>> box.centre, box.radius
@@ -102,17 +101,22 @@ class Box:
 
     @classmethod
     def around(cls, x: Tensor, eps: float | Tensor, cut: bool = True) -> Self:
-        """{z in [0, 1]^d : |z - x|_inf <= eps}; eps is one number or one per sample. `cut=False` leaves out [0, 1]."""
+        """{z in [0, 1]^d : |z - x|_inf <= eps}; eps is one number or one per sample. `cut=False` leaves out [0, 1].
+
+        No z of the dtype of x is lost to rounding: eps is rounded up to that dtype, and rounding x - eps to the nearest
+        number does not step over any z, since a z >= x - eps is a number itself (rounding is monotone).
+        """
         if not isinstance(x, Tensor) or not x.is_floating_point():
             raise BoxError("images enter as a float tensor in [0, 1]; divide 8-bit images by 255")
         if isinstance(eps, Tensor) and eps.ndim == 1:
-            eps = eps.to(x).reshape(-1, *[1] * (x.ndim - 1))
+            eps = eps.reshape(-1, *[1] * (x.ndim - 1))
         if not torch.compiler.is_compiling():
             if not bool(torch.as_tensor(eps >= 0).all()):
                 least = float(torch.as_tensor(eps).min())
                 raise BoxError(f"eps must be 0 or more, in units of the [0, 1] pixel range; it is {least:g}")
             if cut and not bool(((x >= 0) & (x <= 1)).all()):
                 raise BoxError("images must lie in [0, 1] (8-bit images: divide by 255; do not normalise)")
+            eps = _not_below(eps, x)
         if cut:
             return cls((x - eps).clamp(min=0), (x + eps).clamp(max=1))
         return cls(x - eps, x + eps)
@@ -188,12 +192,16 @@ class Box:
         if position is not None and len(args) > position:  # as torch.compile passes it
             args, inplace = args[:position] + args[position + 1 :], args[position]
         if inplace:
-            return args[0]._become(rule.bound(args[0]._kept(), *args[1:], **kwargs))
-        return rule.bound(*args, **kwargs)
+            return args[0]._become(cls._apply(function, rule.bound, (args[0]._kept(), *args[1:]), kwargs))
+        return cls._apply(function, rule.bound, args, kwargs)
+
+    @classmethod
+    def _apply(cls, function: Any, bound: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return bound(*args, **kwargs)
 
     def _kept(self) -> "Box":
         """Its numbers for a function that is about to write over them, since the backward pass may need them."""
-        return Box.of(self._lower.clone(), self._upper.clone()) if self._aliased else self
+        return self.of(self._lower.clone(), self._upper.clone()) if self._aliased else self
 
     def _become(self, other: "Box") -> "Box":
         """A network's in-place function. Who holds this Box, or a view of its memory, must see the change."""
@@ -252,6 +260,14 @@ class Box:
 
     def __repr__(self) -> str:
         return f"Box(lower={self._lower}, upper={self._upper})"
+
+
+def _not_below(eps: float | Tensor, x: Tensor) -> Tensor:
+    """The least number of the dtype of x that is not below eps."""
+    exact = torch.as_tensor(eps, dtype=torch.float64, device=x.device)
+    near = exact.to(x.dtype)
+    above = torch.nextafter(near, torch.full_like(near, torch.inf))
+    return torch.where(near.double() < exact, above, near)
 
 
 def _overlap(left: Tensor, right: Tensor) -> bool:

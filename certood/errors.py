@@ -23,6 +23,14 @@ class NoGuarantee(CertoodError, ArithmeticError):
     """A bound came out as NaN: the network's weights or inputs are not finite, so nothing is guaranteed."""
 
 
+class PrecisionError(CertoodError, RuntimeError):
+    """A guarantee for float32 was asked for while something computes with fewer bits."""
+
+
+class CertificateError(CertoodError, ValueError):
+    """A certificate that cannot be read, that was changed, or that does not follow from its weights and image."""
+
+
 class NetworkError(CertoodError, ValueError):
     """A network that cannot be built, or whose weights do not fit."""
 

@@ -116,6 +116,7 @@ class Filing:
             "data": self.images.digest,
             "in-distribution data": self.in_data,
             "eps": self.eps,
+            "sound bounds": entrant.detector.sound,
             "attack": self._attack,
             "steps of the attack": _digest(repr(BUDGETS.get(self._attack, ()))),
             "attack samples": self.plan.attacked,

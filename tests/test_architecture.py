@@ -13,7 +13,7 @@ PACKAGE = Path(certood.__file__).parent
 HOUSE = """
 errors files
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
-boxes bounds.interval bounds.arithmetic bounds.precision bounds.confidence bounds
+boxes bounds.interval bounds.arithmetic bounds.rounding bounds.ulps bounds.precision bounds.confidence bounds
 networks detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
 methods schedules recipes

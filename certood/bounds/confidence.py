@@ -9,13 +9,15 @@ There are K^2 gaps of d products each, so everything that reduces them goes thro
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from certood.bounds.precision import full_precision
+from certood.bounds.precision import full_precision, plain_sums, refuse_reduced_precision
+from certood.bounds.rounding import UNIT, SoundBox, logit_errors, size_of
 from certood.boxes import Box
 from certood.errors import NoGuarantee, UnsupportedOperation
 
@@ -24,16 +26,25 @@ Network = Callable[[Any], Any]
 BLOCK_NUMBERS = 1_000_000  # numbers held at once by a block of rows: 4 MB in float32
 
 
-def logit_gaps(network: Network, box: Box) -> Tensor:
-    """Upper bounds of f_k - f_l over the box.  # [N, K, K]"""
-    return _checked(torch.cat([gaps for _, gaps in _blocks(_logits(network, box))], dim=1))
+def logit_gaps(network: Network, box: Box, sound: bool = False) -> Tensor:
+    """Upper bounds of f_k - f_l over the box.  # [N, K, K]
+
+    `sound=True`: of the logits as they are executed in float32 (docs/soundness.md), +inf where nothing is guaranteed.
+    """
+    if not sound:
+        return _checked(torch.cat([gaps for _, gaps in _blocks(_logits(network, box))], dim=1))
+    with _sound(box):
+        return _upward(torch.cat([gaps for _, gaps in _blocks(_logits(network, SoundBox.enclosing(box)))], dim=1))
 
 
-def max_gap(network: Network, box: Box) -> Tensor:
+def max_gap(network: Network, box: Box, sound: bool = False) -> Tensor:
     """max over k, l of the bounds of f_k - f_l: what training minimises (eq. 7 without its log K).  # [N]
 
     The pair is searched without gradients and its gap computed again with them, so that memory does not grow with K^2.
+    `sound=True` is as in `logit_gaps`, without gradients.
     """
+    if sound:
+        return logit_gaps(network, box, sound=True).amax((1, 2))
     out = _logits(network, box)
     with torch.no_grad():
         top, bottom = _largest_pair(out)
@@ -47,32 +58,89 @@ def max_gap(network: Network, box: Box) -> Tensor:
     return _checked(gap)
 
 
-def confidence_upper(network: Network, box: Box) -> Tensor:
+def confidence_upper(network: Network, box: Box, sound: bool = False) -> Tensor:
     """An upper bound of the confidence max_k p_k over the box, eq. 6; not differentiable (train on `max_gap`).  # [N]
 
     max log p_k  <=  max_k -log sum_l exp(-gap_kl)
+
+    `sound=True`: of the confidence as it is executed, softmax in float32 included; 1 where nothing is guaranteed.
     """
-    return score_upper(network, box).sigmoid().to(box.dtype)
+    score, classes = _upper(network, box, sound)
+    if not sound:
+        return score.sigmoid().to(box.dtype)
+    return _upward(score.sigmoid() * (1 + (2 * classes + 16) * UNIT)).clamp(max=1)
 
 
-@torch.no_grad()
-def score_upper(network: Network, box: Box) -> Tensor:
+def score_upper(network: Network, box: Box, sound: bool = False) -> Tensor:
     """Eq. 6 as log-odds of the confidence, in float64, where a confidence near 1 does not saturate.  # [N]
 
     confidence <= 1 / (1 + s),  s = sum over l != k of exp(-gap_kl),  so the log-odds are at most -log s
+
+    `sound=True`: for every float32 z in the box `Softmax(network).score(z)`, as it is executed, is at most this; +inf
+    where nothing is guaranteed. docs/soundness.md states the theorem and proves it.
     """
+    return _upper(network, box, sound)[0]
+
+
+@torch.no_grad()
+def score_lower(network: Network, box: Box, sound: bool = False) -> Tensor:
+    """A lower bound of the log-odds of the confidence: whoever accepts it accepts the whole box.  # [N]
+
+    The confidence is at least p_j of any class j, and the log-odds of p_j at least -log sum over l != j of exp(gap_lj)
+
+    `sound=True` as in `score_upper`; -inf where nothing is guaranteed. Above 0 the answer is the same class everywhere.
+    """
+    with _sound(box) if sound else full_precision(box.device):
+        out = _logits(network, SoundBox.enclosing(box) if sound else box)
+        total = out.lower.new_full(out.shape, -torch.inf, dtype=torch.float64)  # [N, K]
+        for start, gaps in _blocks(out):
+            others = gaps.double()  # [N, block, K]
+            _set_diagonal(others, start, -torch.inf)
+            total = torch.logaddexp(total, others.logsumexp(1))
+        least = -total.amin(1)
+    if not sound:
+        return _checked(least)
+    least = least - _score_errors(out)
+    return torch.where(least.isnan(), -torch.inf, least)
+
+
+@torch.no_grad()
+def _upper(network: Network, box: Box, sound: bool) -> tuple[Tensor, int]:
+    """Score bound and number of classes."""
     best = box.lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
-    with full_precision(box.device):
-        for start, gaps in _blocks(_logits(network, box)):
+    with _sound(box) if sound else full_precision(box.device):
+        out = _logits(network, SoundBox.enclosing(box) if sound else box)
+        for start, gaps in _blocks(out):
             negated = -gaps.double()  # [N, block, K]
-            rows = torch.arange(gaps.shape[1], device=gaps.device)
-            negated[:, rows, start + rows] = -torch.inf  # l = k
+            _set_diagonal(negated, start, -torch.inf)  # l = k
             best = torch.maximum(best, -negated.logsumexp(2).amin(1))  # [N]
-    return _checked(best)
+    if not sound:
+        return _checked(best), out.shape[1]
+    best = best + _score_errors(out)
+    return torch.where(best.isnan(), torch.inf, best), out.shape[1]
+
+
+@contextmanager
+def _sound(box: Box) -> Iterator[None]:
+    refuse_reduced_precision(box.device)
+    with torch.no_grad(), plain_sums(box.device):
+        yield
+
+
+def _score_errors(out: Box) -> Tensor:
+    """What float64 may add from logits to score, here and where the score is executed.  # [N]"""
+    return 2.0**-49 * (out.shape[1] + 32 + 16 * size_of(out).amax(1))
+
+
+def _upward(bound: Tensor) -> Tensor:
+    """To float32, never down; +inf for NaN."""
+    near = bound.float()
+    near = torch.where(near.double() < bound, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
+    return torch.where(bound.isnan(), torch.inf, near)
 
 
 def _logits(network: Network, box: Box) -> Box:
-    out = network(Box.of(box.lower.clone(), box.upper.clone()))  # a network may change its input in place
+    out = network(type(box).of(box.lower.clone(), box.upper.clone()))  # a network may change its input in place
     if not isinstance(out, Box) or out.ndim != 2 or out.shape[0] != box.shape[0] or out.shape[1] < 2:
         form = tuple(out.shape) if hasattr(out, "shape") else type(out).__name__
         raise UnsupportedOperation(
@@ -87,13 +155,12 @@ def _logits(network: Network, box: Box) -> Box:
 def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
     """(first row k, bounds of f_k - f_l for a block of rows k and all l)."""  # [N, block, K]
     samples, classes = out.shape
+    errors = logit_errors(out) if isinstance(out, SoundBox) else None  # [N, K]
     if out.source is None:
         size = max(1, BLOCK_NUMBERS // (classes * max(1, samples)))
         for start in range(0, classes, size):
             gaps = out.upper[:, start : start + size, None] - out.lower[:, None, :]
-            rows = torch.arange(gaps.shape[1], device=gaps.device)
-            gaps[:, rows, start + rows] = 0  # f_k - f_k, which u_k - l_k does not know
-            yield start, gaps
+            yield start, _with_errors(gaps, start, errors)
         return
     features, weight, bias, _ = out.source
     logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
@@ -101,7 +168,21 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
     for start in range(0, classes, size):
         reach = (weight[start : start + size, None, :] - weight).abs()  # [block, K, d]
         spread = (radius @ reach.flatten(0, 1).T).reshape(samples, len(reach), classes)
-        yield start, logits[:, start : start + size, None] - logits[:, None, :] + spread
+        gaps = logits[:, start : start + size, None] - logits[:, None, :] + spread
+        yield start, _with_errors(gaps, start, errors)
+
+
+def _with_errors(gaps: Tensor, start: int, errors: Tensor | None) -> Tensor:
+    """Each of two executed logits may be off by its error; f_k - f_k is 0, which u_k - l_k does not know."""
+    if errors is not None:
+        gaps += errors[:, start : start + gaps.shape[1], None] + errors[:, None, :]
+    return _set_diagonal(gaps, start, 0)
+
+
+def _set_diagonal(gaps: Tensor, start: int, value: float) -> Tensor:
+    rows = torch.arange(gaps.shape[1], device=gaps.device)
+    gaps[:, rows, start + rows] = value
+    return gaps
 
 
 def _largest_pair(out: Box) -> tuple[Tensor, Tensor]:

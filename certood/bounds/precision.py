@@ -1,9 +1,13 @@
-"""Arithmetic that a bound may rely on: float32 as it is, on every device."""
+"""Arithmetic that a bound may rely on: float32 as it is, on every device; and what a guarantee does not cover."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
+
+from certood.errors import PrecisionError
 
 
 @contextmanager
@@ -23,3 +27,59 @@ def full_precision(device: torch.device) -> Iterator[None]:
             yield
         finally:
             convolutions.allow_tf32, products.allow_tf32 = before
+
+
+@contextmanager
+def plain_sums(device: torch.device) -> Iterator[None]:
+    """`full_precision`, and no library that may convolve by Winograd's method or FFT (cuDNN, NNPACK).
+
+    What a network answers inside is what a sound bound holds for, on every device: sums of products, in any order.
+    """
+    with ExitStack() as off:
+        off.enter_context(full_precision(device))
+        if device.type == "cuda":
+            off.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
+        elif not torch.backends.mkldnn.is_available() and torch.backends.nnpack.is_available():
+            off.enter_context(torch.backends.nnpack.flags(enabled=False))
+        yield
+
+
+def sums_are_plain(device: torch.device) -> bool:
+    """Can float32 convolutions on this device be something else than sums of products, as it is set up now?"""
+    if device.type == "cuda":
+        return not torch.backends.cudnn.enabled
+    if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:  # certood: oneDNN convolves directly
+        return True
+    return not torch.backends.nnpack.is_available() or not torch._C._get_nnpack_enabled()
+
+
+def refuse_reduced_precision(device: torch.device) -> None:
+    """A guarantee for float32 says nothing about a network that is executed with fewer bits: notice, and say so."""
+    found = _reduced(device)
+    if found:
+        raise PrecisionError(
+            f"a sound bound holds for float32, and {found}; turn that off, or compute bound and scores inside "
+            f"certood.bounds.full_precision(device)"
+        )
+
+
+# "none" is torch's word for: as the library wants, which for the CPU is float32.
+_FULL = ("none", "ieee", "highest", "strict", "")
+
+
+def _reduced(device: torch.device) -> str:
+    if torch.is_autocast_enabled(device.type):
+        return "autocast computes with 8 or 11 bits"
+    if device.type == "cuda":
+        if torch.backends.cudnn.enabled and torch.backends.cudnn.allow_tf32:
+            return "torch.backends.cudnn.allow_tf32 is on: convolutions are computed with 11 bits"
+        if torch.backends.cuda.matmul.allow_tf32:
+            return "torch.backends.cuda.matmul.allow_tf32 is on: products are computed with 11 bits"
+        return ""
+    settings: dict[str, Any] = {"torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision()}
+    for part in ("matmul", "conv"):
+        where = getattr(torch.backends.mkldnn, part, None)
+        settings[f"torch.backends.mkldnn.{part}.fp32_precision"] = getattr(where, "fp32_precision", "none")
+    for variable in ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"):
+        settings[variable] = os.environ.get(variable, "").lower()
+    return next((f"{name} is {value!r}" for name, value in settings.items() if str(value) not in _FULL), "")

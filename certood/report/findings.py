@@ -48,9 +48,19 @@ def threat(runs: Sequence[Evaluated]) -> str:
         "The guarantee, for each single image of these sets: nobody who changes each pixel by at most "
         f"{listed([f'{eps:g}' for eps in radii], 'or')} (in units of the pixel range from 0 to 1) can raise the "
         "confidence above the bound. It says nothing about other images. An attack finds how bad it is at least, a "
-        "bound how bad it is at most. The bounds are computed in float32 and not rounded outwards: they can lie a few "
-        "1e-6 below the exact value, in log-confidence."
+        f"bound how bad it is at most. {_floats(runs)}"
     )
+
+
+def _floats(runs: Sequence[Evaluated]) -> str:
+    """Do the bounds allow for rounding?"""
+    files = [known["settings"] for run in runs for known in run.meta["files"].values() if known["settings"]["eps"]]
+    if files and all(settings.get("sound bounds") for settings in files):
+        return (
+            "The bounds are sound in floating point: they hold for the network as it is executed in float32, in any "
+            "order of summation, for every float32 image."
+        )
+    return "Some bounds are not rounded outwards: they can lie a few 1e-6 below the exact value, in log-confidence."
 
 
 def facts(run: Evaluated) -> list[tuple[str, str]]:
