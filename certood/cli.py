@@ -20,6 +20,7 @@ HELP = """certood: image classifiers that provably know when they don't know
   certood train mnist --data DIR --out runs/good      train a recipe
   certood evaluate runs/good --data DIR --out scores  score, attack and certify
   certood report scores                 one page of tables, figures, pictures
+  certood verify seven.json --weights runs/good --image seven.png    check a proof
   certood data list                     image sets, and which are here
 
 certood COMMAND --help explains a command, certood --version tells the version."""
@@ -101,6 +102,12 @@ def demo(arguments: Sequence[str]) -> None:
     run_demo(arguments)
 
 
+def verify(arguments: Sequence[str]) -> None:
+    from certood.cli_verify import verify as run_verify
+
+    run_verify(arguments)
+
+
 def data(arguments: Sequence[str]) -> None:
     from certood.cli_data import data as run_data
 
@@ -124,6 +131,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
     "report": report,
+    "verify": verify,
     "data": data,
 }
 

@@ -11,20 +11,21 @@ PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
 HOUSE = """
-errors files
+errors files verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
-boxes bounds.interval bounds.arithmetic bounds.rounding bounds.ulps bounds.precision bounds.confidence bounds
+boxes bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
+bounds.confidence bounds
 networks detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
 methods schedules recipes
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
-runs assembly card evaluation filing contest
+runs certificates assembly card evaluation filing contest
 pictures machine tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
 report.split report.worst report.pictures report.findings report.page report
-arguments cli_data cli_evaluate cli_report cli_demo cli __main__
+arguments cli_data cli_evaluate cli_report cli_demo cli_verify cli __main__
 """
 ORDER = HOUSE.split()
 

@@ -129,7 +129,8 @@ def _sound(box: Box) -> Iterator[None]:
 
 def _score_errors(out: Box) -> Tensor:
     """What float64 may add from logits to score, here and where the score is executed.  # [N]"""
-    return 2.0**-49 * (out.shape[1] + 32 + 16 * size_of(out).amax(1))
+    errors: Tensor = 2.0**-49 * (out.shape[1] + 32 + 16 * size_of(out).amax(1))
+    return errors
 
 
 def _upward(bound: Tensor) -> Tensor:
@@ -163,6 +164,8 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
             yield start, _with_errors(gaps, start, errors)
         return
     features, weight, bias, _ = out.source
+    if errors is not None:
+        weight, bias = weight.double(), None if bias is None else bias.double()
     logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
     size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
     for start in range(0, classes, size):

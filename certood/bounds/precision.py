@@ -39,18 +39,22 @@ def plain_sums(device: torch.device) -> Iterator[None]:
         off.enter_context(full_precision(device))
         if device.type == "cuda":
             off.enter_context(torch.backends.cudnn.flags(enabled=False, allow_tf32=False))
-        elif not torch.backends.mkldnn.is_available() and torch.backends.nnpack.is_available():
+        elif _nnpack():
             off.enter_context(torch.backends.nnpack.flags(enabled=False))
         yield
 
 
 def sums_are_plain(device: torch.device) -> bool:
-    """Can float32 convolutions on this device be something else than sums of products, as it is set up now?"""
+    """Are float32 convolutions on this device sums of products, as it is set up now?"""
     if device.type == "cuda":
         return not torch.backends.cudnn.enabled
-    if torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:  # certood: oneDNN convolves directly
-        return True
-    return not torch.backends.nnpack.is_available() or not torch._C._get_nnpack_enabled()
+    return not _nnpack()
+
+
+def _nnpack() -> bool:
+    """Does torch hand float32 convolutions to NNPACK? Only where there is no oneDNN, which it tells to sum directly."""
+    oneDNN = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled  # type: ignore[no-untyped-call]
+    return not oneDNN and torch.backends.nnpack.is_available() and torch._C._get_nnpack_enabled()  # type: ignore
 
 
 def refuse_reduced_precision(device: torch.device) -> None:

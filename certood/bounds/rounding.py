@@ -5,8 +5,8 @@ widened by what the function's rounding can add, which the table `ROUNDINGS` kno
 
     x in box  =>  every float32 value that an execution of function(x) may give lies in the answer,
 
-and so does that value with denormals flushed to zero; in any order of summation, with fused multiply-add or without. One
-operation in float32:  fl(a op b) = (a op b)(1 + d) + e,  |d| <= u = 2^-24,  |e| <= 2^-126.  A sum of n products:
+and so does that value with denormals flushed to zero; in any order of summation, with fused multiply-add or without.
+One operation in float32:  fl(a op b) = (a op b)(1 + d) + e,  |d| <= u = 2^-24,  |e| <= 2^-126.  A sum of n products:
 
     |fl(w x) - w x| <= gamma_n |w| |x|,   gamma_n = n u / (1 - n u)         (Higham 2002, sections 3.1 and 4.2)
 
@@ -16,12 +16,13 @@ covered by SPARE. A value that may exceed float32 becomes NaN here, and a NaN is
 
 import math
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from certood.bounds.convolving import convolve2d
 from certood.bounds.interval import named, refuse_boxes
 from certood.boxes import Affine, Box
 from certood.errors import UnsupportedOperation
@@ -29,18 +30,31 @@ from certood.errors import UnsupportedOperation
 UNIT = 2.0**-24  # u: relative error of one float32 operation
 SPARE = 1 + 2.0**-20  # float64 makes errors 2^29 times smaller, and this allows for 2^9 times as many of them
 LEAST = 2.0**-126  # what flushing a denormal may change; the smallest normal number of float32
+ABOVE = 1 + 4 * UNIT  # what is rounded to float32 after this factor has not become smaller
 LARGEST = torch.finfo(torch.float32).max
-MOST_TERMS = 2**23  # n u <= 1/2, so gamma_n <= 1
+MOST_TERMS = 2**21  # n u <= 1/8, so gamma_n <= 1/7
+ROW_NUMBERS = 2**19  # of a matrix, at once in float64: 4 MB
 
 Bound = Callable[..., Any]
-ROUNDINGS: dict[Any, Callable[..., Any]] = {}
 
 
-def rounding(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+class Rounding(NamedTuple):
+    """How a function rounds, and whether its constants come as float64 or as they are."""
+
+    sound: Callable[..., Any]
+    constants: torch.dtype
+
+
+ROUNDINGS: dict[Any, Rounding] = {}
+
+
+def rounding(
+    *functions: Any, constants: torch.dtype = torch.float64
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register how these functions round. Called with the function's exact rule first, then with its arguments."""
 
     def register(sound: Callable[..., Any]) -> Callable[..., Any]:
-        ROUNDINGS.update(dict.fromkeys(functions, sound))
+        ROUNDINGS.update(dict.fromkeys(functions, Rounding(sound, constants)))
         return sound
 
     return register
@@ -78,14 +92,16 @@ class SoundBox(Box):
 
     @classmethod
     def _apply(cls, function: Any, bound: Bound, args: Any, kwargs: Any) -> Any:
-        sound = ROUNDINGS.get(function)
-        if sound is None:
+        rounded = ROUNDINGS.get(function)
+        if rounded is None:
             name = torch.overrides.resolve_name(function) or repr(function)
             raise UnsupportedOperation(
                 f"no sound bound for {name}: certood has a rule for it, but does not know how it rounds. Replace it, "
                 f"leave out sound=True, or say how with certood.bounds.rounding (docs/adding_a_rule.md)"
             )
-        found = sound(bound, *exactly(args), **{key: exactly(value) for key, value in kwargs.items()})
+        dtype = rounded.constants
+        named = {key: constant(value, dtype) for key, value in kwargs.items()}
+        found = rounded.sound(bound, *constant(args, dtype), **named)
         return tuple(map(cls._wrap, found)) if isinstance(found, tuple) else cls._wrap(found)
 
     @classmethod
@@ -93,13 +109,13 @@ class SoundBox(Box):
         return box if isinstance(box, cls) else cls.of(box.lower, box.upper, box._source, box._aliased)
 
 
-def exactly(value: Any) -> Any:
-    """A constant of a float32 network, as float64; what would change the precision of the network is refused."""
+def constant(value: Any, dtype: torch.dtype) -> Any:
+    """A constant of a float32 network, in this dtype; what would change the precision of the network is refused."""
     if isinstance(value, Tensor):
         if not value.is_floating_point():
             return value
         if value.dtype == torch.float32:
-            return value.detach().double()
+            return value.detach().to(dtype)
         raise UnsupportedOperation(
             f"a sound bound is one for float32; a constant of the network is {value.dtype}: call network.float()"
         )
@@ -107,8 +123,8 @@ def exactly(value: Any) -> Any:
         if value == torch.float32:
             return torch.float64
         raise UnsupportedOperation(f"a sound bound is one for float32; the network goes over to {value}")
-    if isinstance(value, list | tuple):
-        return type(value)(map(exactly, value)) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(constant(each, dtype) for each in value)
     if isinstance(value, Box) and not isinstance(value, SoundBox):
         raise UnsupportedOperation("an ordinary Box among sound ones")
     return value
@@ -142,9 +158,11 @@ def per_sample(values: Tensor) -> Tensor:
 
 # ---- sums of products ------------------------------------------------------------------------------------------------
 
+Apply = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # x, W, b -> W x + b, in the dtype of x
+
 
 def _products(
-    apply: Callable[[Tensor, Tensor, Tensor | None], Tensor],
+    apply: Apply,
     box: Box,
     weight: Tensor,
     bias: Tensor | None,
@@ -152,25 +170,27 @@ def _products(
     over: tuple[int, ...],
     batched: bool,
 ) -> Box:
-    """c' = W c + b,  r' = |W| (r + gamma (|c| + r)) + gamma |b| + underflow; `over`: the axes of W that are summed."""
-    g = gamma(terms + 2)
+    """c' = W c + b,  r' = |W| (r + gamma (|c| + r)) + gamma |b| + underflow; `over`: the axes of W that are summed.
+
+    The centre is computed in float64. The radius sums what is not negative, so that float32, which is faster, is off by
+    no more than a factor: the sum of n such terms is at most fl(sum) / (1 - gamma_n) = fl(sum) (1 - n u) / (1 - 2 n u).
+    """
+    g, share = gamma(terms + 2), (terms + 2) * UNIT
     size, offset = weight.abs(), None if bias is None else bias.abs()
-    centre, radius = box.centre, box.radius
-    reach = centre.abs().mul_(g).add_(radius, alpha=1 + g)
+    centre = torch.add(box.lower, box.upper).mul_(0.5)
+    reach = centre.abs().mul_(g * ABOVE).add_(box.upper - centre, alpha=(1 + g) * ABOVE).float()
     centre = apply(centre, weight, bias)
-    radius = apply(reach, size, None if offset is None else offset.mul(g))
+    radius = apply(reach, size, None if offset is None else offset.double().mul_(g * ABOVE).float()).double()
     if not centre.numel():
         return Box.of(centre, radius)
-    largest = torch.maximum(_largest(-box.lower, batched), _largest(box.upper, batched))  # of |x|
+    axes = tuple(range(1, box.ndim)) if batched else tuple(range(box.ndim))
+    largest = torch.maximum(-box.lower.amin(axes), box.upper.amax(axes))  # of |x|
     largest = largest.reshape(-1, *[1] * (centre.ndim - 1))
-    beyond = size.sum(over).amax() * largest + (0 if offset is None else offset.amax())  # no partial sum exceeds it
-    underflow = 2.0**3 * LEAST * (terms + 1) * (1 + largest + size.amax())
-    radius.add_(torch.where(beyond < LARGEST / 2, underflow, torch.nan))
+    beyond = size.sum(over, dtype=torch.float64).amax() * largest + (0 if offset is None else offset.amax())
+    underflow = 2.0**5 * LEAST * (terms + 1) * (1 + largest + size.amax())
+    radius.mul_((1 - share) / (1 - 2 * share) * SPARE)
+    radius.add_(torch.where(beyond < LARGEST / 4, underflow, torch.nan))  # no partial sum can be larger
     return Box.of(centre - radius, centre.add_(radius))
-
-
-def _largest(values: Tensor, batched: bool) -> Tensor:
-    return values.flatten(1).amax(1) if batched else values.amax()
 
 
 def _convolution(function: Callable[..., Tensor], transposed: bool) -> Callable[..., Box]:
@@ -178,35 +198,63 @@ def _convolution(function: Callable[..., Tensor], transposed: bool) -> Callable[
         refuse_boxes(function.__name__, weight, bias)
 
         def apply(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
-            return function(x, matrix, offset, *rest, **more)
+            matrix, offset = matrix.to(x.dtype), None if offset is None else offset.to(x.dtype)
+            plain = _plain(*rest, **more) if x.dtype == torch.float64 and function is F.conv2d and batched else None
+            return convolve2d(x, matrix, offset, *plain) if plain else function(x, matrix, offset, *rest, **more)
 
+        batched = box.ndim == weight.ndim
         summed = (0, *range(2, weight.ndim)) if transposed else tuple(range(1, weight.ndim))
         terms = math.prod(weight.shape[axis] for axis in summed)  # of a transposed one in groups fewer
-        return _products(apply, box, weight, bias, terms, summed, batched=box.ndim == weight.ndim)
+        return _products(apply, box, weight, bias, terms, summed, batched)
 
     return sound
 
 
+def _plain(
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Stride and padding of a convolution that has nothing else."""
+    if isinstance(padding, str) or groups != 1 or dilation not in (1, (1, 1), [1, 1], (1,), [1]):
+        return None
+    down, right = (
+        tuple(value) * (3 - len(value)) if not isinstance(value, int) else (value,) * 2 for value in (stride, padding)
+    )
+    return down, right
+
+
 for _n in (1, 2, 3):
     for _name, _transposed in ((f"conv{_n}d", False), (f"conv_transpose{_n}d", True)):
-        rounding(getattr(F, _name))(_convolution(getattr(F, _name), _transposed))
+        _function = getattr(F, _name)
+        rounding(_function, constants=torch.float32)(_convolution(_function, _transposed))
 
 
-@rounding(F.linear)
+@rounding(F.linear, constants=torch.float32)
 def _linear(_: Bound, box: Any, weight: Any, bias: Any = None) -> Box:
     refuse_boxes("linear", weight, bias)
-    out = _products(F.linear, box, weight, bias, weight.shape[-1], (-1,), batched=box.ndim > 1)
-    features = Box.of(box.lower.clone(), box.upper.clone())  # a copy, for the network may change its own in place
-    return Box.of(out.lower, out.upper, source=Affine(features, weight, bias))
+    out = _products(_by_rows, box, weight, bias, weight.shape[-1], (-1,), batched=box.ndim > 1)
+    # Copies, for the network may go on to change its own in place.
+    features = Box.of(box.lower.clone(), box.upper.clone())
+    kept = (weight.clone(), None if bias is None else bias.clone())
+    return Box.of(out.lower, out.upper, source=Affine(features, *kept))
 
 
-@rounding(*named("matmul", "mm", "bmm"))
+def _by_rows(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
+    """F.linear in the dtype of x, the matrix a few rows at a time: a large one in float64 is slow to allocate."""
+    if x.dtype == matrix.dtype or matrix.ndim < 2:
+        return F.linear(x, matrix.to(x.dtype), None if offset is None else offset.to(x.dtype))
+    rows = max(1, ROW_NUMBERS // max(1, matrix.shape[1]))
+    out = torch.cat([F.linear(x, part.to(x.dtype)) for part in torch.split(matrix, rows)], -1)
+    return out if offset is None else out.add_(offset)
+
+
+@rounding(*named("matmul", "mm", "bmm"), constants=torch.float32)
 def _matmul(_: Bound, left: Any, right: Any) -> Box:
+    terms = left.shape[-1]
     if isinstance(left, Box):
         refuse_boxes("matmul", right)
         over = (max(right.ndim - 2, 0),)
-        return _products(lambda x, matrix, _: x @ matrix, left, right, None, left.shape[-1], over, batched=False)
-    return _products(lambda x, matrix, _: matrix @ x, right, left, None, left.shape[-1], (-1,), batched=False)
+        return _products(lambda x, matrix, _: x @ matrix.to(x.dtype), left, right, None, terms, over, batched=False)
+    return _products(lambda x, matrix, _: matrix.to(x.dtype) @ x, right, left, None, terms, (-1,), batched=False)
 
 
 def logit_errors(out: Box) -> Tensor:
@@ -216,6 +264,6 @@ def logit_errors(out: Box) -> Tensor:
     features, weight, bias, _ = out.source
     terms = weight.shape[1]
     size = size_of(features)
-    errors = F.linear(size, weight.abs(), None if bias is None else bias.abs()) * gamma(terms + 2)
-    errors += 2.0**3 * LEAST * (terms + 1) * (1 + per_sample(size) + weight.abs().amax())
+    errors = _by_rows(size, weight.abs(), None if bias is None else bias.abs()).mul_(gamma(terms + 2))
+    errors += 2.0**5 * LEAST * (terms + 1) * (1 + per_sample(size) + weight.abs().amax())
     return torch.where(out.lower.isnan() | out.upper.isnan(), torch.nan, errors)

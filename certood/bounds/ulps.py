@@ -152,7 +152,7 @@ def _average(terms: Callable[..., int], bound: Bound, box: Any, *rest: Any, **mo
 
 
 def _reduced(box: Box, out: Box, *_: Any, **__: Any) -> int:
-    return box.numel() // max(1, out.numel())
+    return int(box.numel() // max(1, out.numel()))
 
 
 def _window(dimensions: int, box: Box, out: Box, kernel_size: Any, *_: Any, **__: Any) -> int:
@@ -180,8 +180,9 @@ def _interpolate(
     if mode == "area":
         return _average(partial(_adaptive, dimensions), bound, box, size, scale_factor, mode, **more)
     if mode.startswith("nearest"):
-        ends = (torch.nextafter(end.float(), torch.full_like(end, side).float()) for end, side in _outward(box))
-        out = bound(Box.of(*ends), size, scale_factor, mode, **more)
+        out = bound(
+            Box.of(_float32(box.lower, -math.inf), _float32(box.upper, math.inf)), size, scale_factor, mode, **more
+        )
         return widened(Box.of(out.lower.double(), out.upper.double()), 0)
     if more.get("antialias"):
         raise UnsupportedOperation("interpolation with antialias=True has no sound bound: its weights are rounded")
@@ -190,5 +191,6 @@ def _interpolate(
     return widened(out, UNIT, dimensions * (16 * widest + 16) * UNIT * SPARE * per_sample(size_of(box)))
 
 
-def _outward(box: Box) -> tuple[tuple[Tensor, float], tuple[Tensor, float]]:
-    return (box.lower, -math.inf), (box.upper, math.inf)
+def _float32(end: Tensor, towards: float) -> Tensor:
+    near = end.float()
+    return torch.nextafter(near, torch.full_like(near, towards))
