@@ -20,7 +20,7 @@ HELP = """certood: image classifiers that provably know when they don't know
   certood train mnist --data DIR --out runs/good      train a recipe
   certood evaluate runs/good --data DIR --out scores  score, attack and certify
   certood report scores                 one page of tables, figures, pictures
-  certood verify seven.json --weights runs/good --image seven.png    check a proof
+  certood verify seven.json --weights runs/good --image seven.png  check a proof
   certood data list                     image sets, and which are here
 
 certood COMMAND --help explains a command, certood --version tells the version."""
