@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from certood import runs as runs
     from certood.bounds import Box, confidence_upper, logit_gaps, max_gap
     from certood.errors import CertoodError, UnsupportedOperation
+    from certood.guard import Guard, load
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Box",
     "CertoodError",
+    "Guard",
     "UnsupportedOperation",
     "attacks",
     "confidence_upper",
+    "load",
     "logit_gaps",
     "max_gap",
     "methods",
@@ -36,6 +39,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Box", "confidence_upper", "logit_gaps", "max_gap"), "certood.bounds"),
     **dict.fromkeys(("CertoodError", "UnsupportedOperation"), "certood.errors"),
+    **dict.fromkeys(("Guard", "load"), "certood.guard"),
 }
 
 

@@ -20,6 +20,8 @@ HELP = """certood: image classifiers that provably know when they don't know
   certood train mnist --data DIR --out runs/good      train a recipe
   certood evaluate runs/good --data DIR --out scores  score, attack and certify
   certood report scores                 one page of tables, figures, pictures
+  certood calibrate runs/good --data DIR         set the threshold to accept at
+  certood certify runs/good a.png --eps 0.1      what holds near an image
   certood verify seven.json --weights runs/good --image seven.png  check a proof
   certood data list                     image sets, and which are here
 
@@ -126,11 +128,25 @@ def report(arguments: Sequence[str]) -> None:
     run_report(arguments)
 
 
+def calibrate(arguments: Sequence[str]) -> None:
+    from certood.cli_guard import calibrate as run_calibrate
+
+    run_calibrate(arguments)
+
+
+def certify(arguments: Sequence[str]) -> None:
+    from certood.cli_guard import certify as run_certify
+
+    run_certify(arguments)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "demo": demo,
     "train": train,
     "evaluate": evaluate,
     "report": report,
+    "calibrate": calibrate,
+    "certify": certify,
     "verify": verify,
     "data": data,
 }

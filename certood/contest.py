@@ -5,6 +5,7 @@ Runs of one in-distribution are evaluated together, since each is attacked from 
 
 import platform
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, final
@@ -19,6 +20,7 @@ from certood.data.sources import ImageSet, load
 from certood.errors import MissingSplit, RunError, ScoreError
 from certood.evaluation import Plan
 from certood.filing import Entrant, Filing, Show
+from certood.locks import locked
 from certood.paper import ADDITIONAL, MAIN, STANDS_IN
 from certood.recipes import Recipe
 from certood.runs import Run, Trained, digest
@@ -64,8 +66,11 @@ class Contest:
             recipe = trained.recipe
             form = Form(recipe.in_set, recipe.channels, recipe.size, trained.class_names)
             groups.setdefault(form, []).append(folder)
-        for form, members in groups.items():
-            self._group(form, {folder: runs[folder] for folder in members})
+        with ExitStack() as held:
+            for name in names:
+                held.enter_context(locked(self.out / name, "evaluating"))
+            for form, members in groups.items():
+                self._group(form, {folder: runs[folder] for folder in members})
         return [Scores(self.out / name) for name in names]
 
     def _name(self, folder: Path) -> str:

@@ -35,10 +35,13 @@ class Detector(ABC):
     @final
     def score(self, x: Tensor) -> Tensor:
         """Log-odds of the top class in float64: ranks like the confidence and does not saturate near 1.  # [N]"""
-        log_probs = self.log_probs(x)
-        top, label = log_probs.max(1)
-        others = log_probs.scatter(1, label[:, None], -torch.inf).logsumexp(1)
-        return top - others
+        return log_odds(self.log_probs(x))
+
+
+def log_odds(log_probs: Tensor) -> Tensor:
+    """log p_k - log(1 - p_k) of the top class k, without taking p from 1.  # [N]"""
+    top, label = log_probs.max(1)
+    return top - log_probs.scatter(1, label[:, None], -torch.inf).logsumexp(1)
 
 
 @final

@@ -43,6 +43,14 @@ class MissingSplit(DataError):
     """An image set, or one split of it, that is nowhere to be found."""
 
 
+class ImageError(CertoodError, ValueError):
+    """An image that was given to a guard and does not fit its network: another size, colours, range, or no image."""
+
+
+class GuardError(CertoodError, RuntimeError):
+    """A question that a guard cannot answer: not calibrated, or calibrated for other weights."""
+
+
 class RecipeError(CertoodError, ValueError):
     """A recipe that does not exist or contradicts itself."""
 

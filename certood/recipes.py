@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, final, get_args, get_origin, get_typ
 import tyro
 
 from certood.errors import RecipeError
+from certood.files import parse_json
 
 MethodName = Literal["plain", "oe", "ceda", "acet", "good"]
 Scale = Literal["paper", "cpu"]
@@ -115,7 +116,7 @@ class Recipe:
     @classmethod
     def from_json(cls, text: str) -> "Recipe":
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
             return cls(**fields)
         except (ValueError, TypeError, AttributeError) as error:
@@ -130,11 +131,13 @@ NOT_NEGATIVE = (
 
 
 def _check(field: str, value: Any, kind: Any) -> None:
+    if type(value) is int and abs(value) >= 2**63:
+        raise RecipeError(f"{field} is absurdly large")
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise RecipeError(f"{field} is one of {', '.join(get_args(kind))}, not {value!r}")
     elif get_origin(kind) is tuple:
-        if not (isinstance(value, tuple) and all(type(item) is int for item in value)):
+        if not (isinstance(value, tuple) and all(type(item) is int and abs(item) < 2**63 for item in value)):
             raise RecipeError(f"{field} is a list of whole numbers, not {value!r}")
     elif kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -6,26 +6,33 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from certood import networks
+from certood import locks, networks
+from certood.contents import check
 from certood.errors import CertoodError, NetworkError, RunError
-from certood.files import write, write_text
+from certood.files import parse_json, read_text, write, write_text
+from certood.locks import locked
 from certood.recipes import Recipe
 
 COLUMNS = (
     *("epoch", "seconds", "lr", "kappa", "eps", "loss", "loss_in", "loss_out"),
     *("accuracy", "confidence_out", "bound_out"),
 )
-STATE = {"step", "digests", "network", "optimiser", "sums", "seconds", "uniform_epochs", "rows"}
+STATE = {
+    **{"step": int, "digests": [str], "network": dict, "optimiser": dict, "sums": Tensor, "seconds": float},
+    **{"uniform_epochs": int, "rows": [dict]},
+}
 
 
 class Trained(NamedTuple):
@@ -56,7 +63,7 @@ class Run:
     def prepare(self, recipe: Recipe, resume: bool) -> bool:
         """Check that this folder can take the run; True if the run is finished already."""
         if not self.exists():
-            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            if self.folder.exists() and (not self.folder.is_dir() or any(map(_foreign, self.folder.iterdir()))):
                 raise RunError(f"{self.folder} exists and is no run folder; choose another --out")
             return False
         if not resume:
@@ -80,14 +87,22 @@ class Run:
         if not (self.finished() or self.state.exists()):
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @contextmanager
+    def held(self, recipe: Recipe, resume: bool) -> Iterator[bool]:
+        """Keep other processes away, then look again what is there; True if the run is finished already."""
+        with locked(self.folder, "training"):
+            for left in (*self.folder.glob(".*.part"), *self.state.parent.glob(".*.part")):
+                left.unlink(missing_ok=True)  # of a write that was killed
+            yield self.prepare(recipe, resume)
+
     def recipe(self) -> Recipe:
         path = self.folder / "recipe.json"
         try:
-            return Recipe.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.folder} is no run folder: {path.name} cannot be read ({error})") from None
+            return Recipe.from_json(read_text(path))
         except CertoodError as error:
             raise RunError(f"{path}: {error}") from None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.folder} is no run folder: {path.name} cannot be read ({error})") from None
 
     def check_recipe(self, recipe: Recipe) -> None:
         """A run is resumed with the recipe it began with."""
@@ -103,12 +118,12 @@ class Run:
         if not self.state.exists():
             return None
         try:
+            _stored_plainly(self.state)
             state: dict[str, Any] = torch.load(self.state, map_location=device, weights_only=True)
+            check(state, STATE)
         except Exception as error:  # a broken zip, a truncated tensor, a pickle that wants to run code
-            reason = str(error).splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RunError(f"{self.state} is corrupt ({reason}); delete {self.folder} and train again") from None
-        if not isinstance(state, dict) or state.keys() != STATE:
-            raise RunError(f"{self.state} is no checkpoint of this version; delete {self.folder} and train again")
         return state
 
     def write_log(self, rows: Sequence[Mapping[str, float]]) -> None:
@@ -132,32 +147,71 @@ class Run:
         recipe = self.recipe()
         if not self.finished():
             raise RunError(f"{self.folder} is not finished; go on with certood train ... --out {self.folder} --resume")
+        class_names = _class_names(self.weights)
         try:
-            with safe_open(self.weights, framework="pt") as file:
-                class_names = tuple(map(str, json.loads((file.metadata() or {})["class_names"])))
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-            raise RunError(f"{self.weights} cannot be read: {error}; copy the run again, or train it again") from None
-        network = networks.build(recipe.network, recipe.channels, recipe.size, len(class_names))
+            with torch.device("meta"):  # takes no memory, however large the recipe says that the network is
+                network = networks.build(recipe.network, recipe.channels, recipe.size, len(class_names))
+        except (RuntimeError, TypeError, OverflowError) as error:
+            reason = str(error).splitlines()[0]
+            raise RunError(f"{self.folder / 'recipe.json'} asks for no possible network ({reason})") from None
         load_weights(network, self.weights)
         return Trained(network.eval(), recipe, class_names)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """From a run folder or a .safetensors file, checked: the right shapes, all finite."""
+    """From a run folder or a .safetensors file, checked: the right shapes before anything is read, then all finite.
+
+    A network on the device "meta" takes the tensors of the file for its own.
+    """
     path = path / "weights.safetensors" if path.is_dir() else path
+    expected = network.state_dict()
     try:
-        tensors = load_file(path)
+        if not path.is_file():
+            raise OSError("there is no such file")
+        with safe_open(path, framework="pt") as file:
+            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+            there = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in found.items()}
+            here = {name: (tuple(tensor.shape), "F32") for name, tensor in expected.items()}
+            for name in sorted(here.keys() | there.keys()):
+                if there.get(name) != here.get(name):
+                    one, other = (_described(source.get(name)) for source in (there, here))
+                    raise NetworkError(f"{path} does not fit the network: {name} is {one}, the network has {other}")
+            tensors = {name: file.get_tensor(name) for name in here}
     except (SafetensorError, OSError) as error:
         raise NetworkError(f"cannot read the weights {path}: {error}") from None
-    expected = network.state_dict()
-    for name in expected.keys() | tensors.keys():
-        there, here = (tuple(source[name].shape) if name in source else "nothing" for source in (tensors, expected))
-        if there != here:
-            raise NetworkError(f"{path} does not fit the network: {name} is {there}, the network has {here}")
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise NetworkError(f"{path} holds NaN or infinity in {', '.join(sorted(broken))}; train it again")
-    network.load_state_dict(tensors)
+    network.load_state_dict(tensors, assign=any(tensor.is_meta for tensor in expected.values()))
+
+
+def _described(form: tuple[tuple[int, ...], str] | None) -> str:
+    return "nothing" if form is None else f"{form[0]}" if form[1] == "F32" else f"{form[0]} of {form[1]}"
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = parse_json((file.metadata() or {}).get("class_names", "null"))
+        check(names, [str], "class_names")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
+    return tuple(names)
+
+
+def _foreign(path: Path) -> bool:
+    """Not one of those that a process leaves that was killed before it began."""
+    return path.name != locks.NAME and path.suffix != ".part"
+
+
+def _stored_plainly(path: Path) -> None:
+    """Refuse an archive that would be larger in memory than it is on the disk."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        raise ValueError("it is compressed, which no checkpoint is")
+    if sum(member.file_size for member in members) > path.stat().st_size:
+        raise ValueError("its parts are larger than the file")
 
 
 def digest(weights: Mapping[str, Tensor]) -> str:

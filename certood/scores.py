@@ -22,15 +22,23 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from certood.contents import check, stays_inside
 from certood.errors import ScoreError
-from certood.files import reason, write, write_text
+from certood.files import read_json, reason, write, write_text
 
 COLUMNS = ("index", "label", "prediction", "score", "adversarial", "certified", "attack")
 HEADER = ",".join(COLUMNS) + "\n"
 FORMAT = 1
-META = {"format", "title", "weights", "in_set", "skipped", "files"}
-KNOWN = {"settings", "rows", "gradients", "seconds"}  # of a file
-SETTINGS = {"weights", "data", "in-distribution data", "eps"}  # among others
+# What meta.json must hold; more may stand there.
+FILE = {
+    "settings": {"weights": str, "data": str, "in-distribution data": str, "eps": float},
+    **{"rows": int, "gradients": int, "seconds": float},
+    **{"attacked?": int, "classes?": [str], "images?": str},
+}
+META = {
+    **{"format": int, "title": str, "weights": str, "in_set": str, "skipped": {str: str}, "files": {str: FILE}},
+    **{"name?": str, "recipe?": dict, "classes?": [str], "versions?": {str: str}},
+}
 
 
 @final
@@ -198,13 +206,17 @@ class Scores:
         """What was run; empty before anything was."""
         path = self.folder / "meta.json"
         try:
-            meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            meta: dict[str, Any] = read_json(path)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             raise ScoreError(f"cannot read {path}: {error}") from None
-        if not _whole(meta):
-            raise ScoreError(f"{path} is not of this version of certood; evaluate into another folder")
+        try:
+            _check(meta)
+        except ValueError as error:
+            raise ScoreError(
+                f"{path} is not of this version of certood ({error}); evaluate into another folder"
+            ) from None
         return meta
 
     def current(self) -> dict[tuple[float, str], dict[str, Any]]:
@@ -225,20 +237,17 @@ class Scores:
         write_text(self.folder / "meta.json", json.dumps(meta, indent=2) + "\n")
 
 
-def _whole(meta: Any) -> bool:
-    try:
-        known = all(
-            file.keys() >= KNOWN
-            and file["settings"].keys() >= SETTINGS
-            and type(file["rows"]) is type(file["gradients"]) is int
-            and type(file["seconds"]) is type(file["settings"]["eps"]) is float
-            for file in meta["files"].values()
-        )
-        texts = all(isinstance(meta[key], str) for key in ("title", "weights", "in_set"))
-        texts = texts and all(isinstance(text, str) for text in meta["skipped"].values())
-        return bool(known and texts and meta["format"] == FORMAT and meta.keys() >= META)
-    except (TypeError, KeyError, AttributeError):
-        return False
+def _check(meta: Any) -> None:
+    """No name in it may lead out of the folder of scores."""
+    check(meta, META)
+    if meta["format"] != FORMAT:
+        raise ValueError(f"it is of format {meta['format']}, not {FORMAT}")
+    for key, known in meta["files"].items():
+        eps, _, image_set = key.partition("/")
+        if eps != f"{known['settings']['eps']:g}" or not stays_inside(image_set):
+            raise ValueError(f"it names a file {key!r}")
+        if not stays_inside(known.get("images", "none")):
+            raise ValueError(f"it names images {known['images']!r}")
 
 
 def evaluated(folder: Path) -> list[Scores]:

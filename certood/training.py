@@ -3,7 +3,7 @@ more than its weights, its optimiser and its step number to go on bit for bit.""
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from certood.data.sources import ImageSet
 from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
 from certood.errors import NoGuarantee, RunError, TrainingFailed
+from certood.files import reason
 from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
 from certood.machine import Machine, agreed, gathered, launch, leads
@@ -54,21 +55,23 @@ def train(
     fabric = launch(machine, recipe)
     sets = image_sets(recipe, data)
     network = initial_network(recipe, sets.in_set.classes)
-    try:
-        if fabric.is_global_zero:
-            run.create(recipe)
-        fabric.barrier()
-        with stop_requests() as stop:
-            _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
-    except TrainingFailed:
-        raise  # the folder stays: its log tells how it came to that
-    except BaseException as error:
-        if fabric.is_global_zero:
-            run.discard_unless_resumable()
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-            raise RunError(f"{folder}: {reason}; mend that and add --resume") from None
-        raise
+    with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
+        if finished:  # by another process, since we looked
+            return run
+        try:
+            if fabric.is_global_zero:
+                run.create(recipe)
+            fabric.barrier()
+            with stop_requests() as stop:
+                _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
+        except TrainingFailed:
+            raise  # the folder stays: its log tells how it came to that
+        except BaseException as error:
+            if fabric.is_global_zero:
+                run.discard_unless_resumable()
+            if isinstance(error, OSError):
+                raise RunError(f"{folder}: {reason(error)}; mend that and add --resume") from None
+            raise
     return run
 
 
@@ -102,8 +105,11 @@ def _loop(
     if (state := run.read_state(device)) is not None:
         if state["digests"] != digests:
             raise RunError(f"{run.folder} was begun on other images than those that are here now")
-        network.load_state_dict(state["network"])
-        optimiser.load_state_dict(state["optimiser"])
+        try:
+            network.load_state_dict(state["network"])
+            optimiser.load_state_dict(state["optimiser"])
+        except Exception as error:  # whatever a checkpoint that somebody changed makes them say
+            raise RunError(f"{run.state} does not fit this run ({str(error).splitlines()[0]}); train again") from None
         first, rows, tally = state["step"], state["rows"], Tally(fabric, state["sums"], state["seconds"])
         watch.uniform_epochs = state["uniform_epochs"]
 

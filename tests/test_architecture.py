@@ -11,7 +11,7 @@ PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
 HOUSE = """
-errors files verify
+errors contents files locks verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
 boxes bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
@@ -20,12 +20,12 @@ attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attac
 methods schedules recipes
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
-runs certificates assembly card evaluation filing contest
+runs certificates assembly card images calibration guard adapters evaluation filing contest
 pictures machine tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
 report.split report.worst report.pictures report.findings report.page report
-arguments cli_data cli_evaluate cli_report cli_demo cli_verify cli __main__
+arguments cli_data cli_evaluate cli_report cli_demo cli_verify cli_guard cli __main__
 """
 ORDER = HOUSE.split()
 
@@ -44,9 +44,11 @@ def test_public_names() -> None:
     assert sorted(certood.__all__) == [
         "Box",
         "CertoodError",
+        "Guard",
         "UnsupportedOperation",
         "attacks",
         "confidence_upper",
+        "load",
         "logit_gaps",
         "max_gap",
         "methods",

@@ -30,7 +30,10 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["trian"], "no command is called 'trian'; there are demo, train, evaluate, report, data"),
+        (
+            ["trian"],
+            "no command is called 'trian'; there are demo, train, evaluate, report, calibrate, certify, verify, data",
+        ),
         (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo --out RUN"),
         (["train", "mnist", "--epochs", "abc"], "epochs"),
         (["train", "mnist", "--method"], "method"),
