@@ -17,7 +17,7 @@ from certood.bounds import plain_sums
 from certood.boxes import Box
 from certood.calibration import Calibration
 from certood.detectors import Detector, log_odds
-from certood.errors import GuardError
+from certood.errors import BrokenInvariant, GuardError
 from certood.images import Form, Images, coerce
 from certood.recipes import Recipe
 from certood.runs import Run, digest
@@ -91,6 +91,11 @@ class Guard:
                 lower.append(self.detector.score_lower(box))
                 upper.append(self.detector.score_upper(box))
         score, low, high = (torch.cat(part) for part in (scores, lower, upper))
+        if self.detector.sound and not bool(((low <= score) & (score <= high)).all()):
+            raise BrokenInvariant(
+                f"a confidence of {float(score.sigmoid()[~((low <= score) & (score <= high))][0])!r} lies outside its "
+                "proved bounds: please report it with the run"
+            )
         rejected = None if calibration is None else high < calibration.threshold
         accepted = None if calibration is None else low >= calibration.threshold
         least = low.sigmoid() * (1 - SIGMOID)

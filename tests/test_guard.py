@@ -18,7 +18,7 @@ import certood
 from certood.boxes import Box
 from certood.data.sources import load as load_set
 from certood.detectors import Softmax
-from certood.errors import GuardError, ImageError
+from certood.errors import BrokenInvariant, GuardError, ImageError
 from certood.guard import STEPS, Guard, around, load
 from certood.images import Form
 
@@ -105,8 +105,8 @@ def test_points_of_the_box_keep_the_promise(good: Path, digits: np.ndarray, phot
     draw = np.random.default_rng(0)
     for z in (x, *(np.clip(x + eps * draw.choice((-1, 1), x.shape), 0, 1) for _ in range(5))):
         seen = guard.predict(z)
-        assert (seen.confidences <= found.upper + 1e-6).all()
-        assert (seen.confidences >= found.lower - 1e-6).all()
+        assert (seen.confidences <= found.upper).all()
+        assert (seen.confidences >= found.lower).all()
         assert not (seen.accepted & found.rejected).any()
         assert (seen.accepted | ~found.accepted).all()
     if eps == 0:
@@ -300,3 +300,10 @@ def test_softmax_bounds_both_ways() -> None:
     ends = [network(corner) @ difference for corner in corners]
     assert torch.allclose(detector.score_upper(box), torch.maximum(ends[0], -ends[1]))
     assert torch.allclose(detector.score_lower(box), torch.maximum(ends[1], -ends[0]))
+
+
+def test_bounds_that_are_broken_are_told() -> None:
+    detector = Linear(wrong=-1.0)
+    detector.sound = True
+    with pytest.raises(BrokenInvariant, match="outside its proved bounds"):
+        Guard(detector, FORM, "w", torch.device("cpu")).certify(drawn(3), 0.0)
