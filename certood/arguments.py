@@ -29,14 +29,15 @@ def parse(kind: type[Arguments], arguments: Sequence[str], command: str, **more:
 
 
 def _first_sentence(box: str) -> str:
-    """The text of a box that rich drew, up to its first rule."""
+    """The text of a box below its title, up to a rule; where the output is not UTF-8 it is drawn with hyphens."""
     text: list[str] = []
     for line in box.splitlines()[1:]:
         line = line.strip("│╭╮╰╯ ")
-        if not line.strip("─"):
+        if line.strip("─-"):
+            text.append(line)
+        elif text:
             break
-        text.append(line)
-    return " ".join(text).rstrip(".") or box.strip()
+    return " ".join(text).removeprefix("Error parsing recipe: ").rstrip(".") or box.strip()
 
 
 def data_folder(given: Path | None) -> Path | None:

@@ -8,6 +8,7 @@ raises `UnsupportedOperation`: a bound is never guessed.
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -68,6 +69,7 @@ class Box:
     """
 
     __slots__ = ("_aliased", "_lower", "_source", "_upper")
+    __array_ufunc__ = None  # numpy leaves `np.float64(2) * box` to the Box
 
     def __init__(self, lower: Tensor, upper: Tensor) -> None:
         if not (isinstance(lower, Tensor) and isinstance(upper, Tensor)):
@@ -108,7 +110,11 @@ class Box:
         """
         if not isinstance(x, Tensor) or not x.is_floating_point():
             raise BoxError("images enter as a float tensor in [0, 1]; divide 8-bit images by 255")
+        if not torch.compiler.is_compiling() and (isinstance(eps, bool) or not isinstance(eps, Real | Tensor)):
+            raise BoxError(f"eps is a number, or a tensor with one for each image, not {eps!r}")
         if isinstance(eps, Tensor) and eps.ndim == 1:
+            if len(eps) != len(x):
+                raise BoxError(f"{len(eps)} values of eps for {len(x)} images: give one number, or one for each image")
             eps = eps.reshape(-1, *[1] * (x.ndim - 1))
         if not torch.compiler.is_compiling():
             if not bool(torch.as_tensor(eps >= 0).all()):
@@ -131,7 +137,7 @@ class Box:
 
     @property
     def centre(self) -> Tensor:
-        return (self._lower + self._upper) / 2
+        return torch.add(self._lower / 2, self._upper, alpha=0.5)  # l + u can overflow, and infinity moves no further
 
     @property
     def radius(self) -> Tensor:

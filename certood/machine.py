@@ -52,6 +52,8 @@ def launch(machine: Machine, recipe: Recipe) -> Fabric:
         raise RecipeError(f"{processes} processes cannot share batches of {recipe.batch_size} evenly")
     if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
+    if recipe.precision == "16-mixed" and device_of(machine.device).type == "cpu":  # Fabric would take bf16-mixed
+        raise RecipeError("precision 16-mixed needs a GPU; on a CPU take 32-true or bf16-mixed")
     fabric = Fabric(
         accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=recipe.precision
     )

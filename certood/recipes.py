@@ -107,6 +107,11 @@ class Recipe:
             raise RecipeError(f"quantile is a share between 0 and 1, not {self.quantile} (GOOD_80 is 0.8)")
         if self.autoaugment != "none" and self.channels != 3:
             raise RecipeError(f"autoaugment is for colour images; this network takes {self.channels} channel")
+        for field in ("crop_padding", "out_margin"):  # a crop could be all black
+            if getattr(self, field) >= self.size:
+                raise RecipeError(f"{field} must be below the image's {self.size} pixels; it is {getattr(self, field)}")
+        if self.batch_size > LARGEST_BATCH:
+            raise RecipeError(f"batch_size is at most {LARGEST_BATCH:,}, not {self.batch_size:,}: no memory holds more")
         if self.eps > 1:
             raise RecipeError(f"eps is in units of the [0, 1] pixel range, not {self.eps}; divide 8-bit steps by 255")
 
@@ -123,6 +128,7 @@ class Recipe:
             raise RecipeError(f"not a recipe: {error}") from None
 
 
+LARGEST_BATCH = 65_536  # all of MNIST; a slip of the hand beyond it ends with the machine's memory, without a word
 POSITIVE = ("channels", "size", "epochs", "batch_size", "lr", "adam_eps", "attack_steps")
 NOT_NEGATIVE = (
     *("in_limit", "out_limit", "quantile", "lr_warmup", "weight_decay", "clip_gradient", "kappa", "kappa_ramp"),

@@ -139,11 +139,12 @@ def test_huge_gaps_keep_a_finite_score() -> None:
     assert score_upper(network, box).dtype == torch.float64
 
 
-def test_autocast_around_a_bound_does_not_round_it() -> None:
+@pytest.mark.parametrize("bound", [confidence_upper, logit_gaps])
+def test_autocast_around_a_bound_does_not_round_it(bound: Any) -> None:
     network, box = mlp().float(), Box.around(vectors().float(), 0.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = confidence_upper(network, box)
-    assert torch.equal(rounded, confidence_upper(network, box))
+        rounded = bound(network, box)
+    assert torch.equal(rounded, bound(network, box))
 
 
 def test_no_samples_no_bounds() -> None:
@@ -418,6 +419,12 @@ def test_networks_that_train_are_refused() -> None:
         with pytest.raises(CertoodError, match=message):
             max_gap(network, Box.around(vectors(), 0.1))
         assert max_gap(network.eval(), Box.around(vectors(), 0.1)).isfinite().all()
+
+
+@pytest.mark.parametrize("bound", [logit_gaps, max_gap, confidence_upper, score_upper])
+def test_a_bound_of_a_tensor_is_refused(bound: Any) -> None:
+    with pytest.raises(BoxError, match=r"bounds are of a Box, not of a Tensor: give Box\.around\(x, eps\)"):
+        bound(mlp(), vectors())
 
 
 def test_nan_in_a_box_is_an_error_before_any_bound() -> None:

@@ -152,6 +152,7 @@ CASES: list[Case] = [
         Case(f"{name}([x, constant, -x])", lambda x, name=name: getattr(torch, name)([x, C(IMAGE).like(x), -x], 1))
         for name in ("cat", "concat", "concatenate", "stack")
     ),
+    Case("cat by axis", lambda x: torch.cat([x, -x], axis=-1)),
     Case("cat by name", lambda x: torch.cat(tensors=(x[:, 2:], x[:, :2]), dim=1)),
     *(
         case

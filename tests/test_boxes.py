@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -74,6 +75,9 @@ def test_points_of_a_box(seed: int, eps: float) -> None:
         (lambda x: Box.around(x, -0.1), "eps must be 0 or more"),
         (lambda x: Box.around(x, torch.nan), "eps must be 0 or more"),
         (lambda x: Box.around(x, torch.tensor([0.1, -0.1])), "eps must be 0 or more"),
+        (lambda x: Box.around(x, torch.tensor([0.1, 0.1, 0.1])), "3 values of eps for 2 images"),
+        (lambda x: Box.around(x, "0.1"), "eps is a number, or a tensor with one for each image, not '0.1'"),
+        (lambda x: Box.around(x, True), "eps is a number"),
         (lambda x: Box.around(x.tolist(), 0.1), "float tensor"),
     ],
 )
@@ -121,6 +125,29 @@ def test_operators_are_the_functions_of_the_same_name() -> None:
     for number, (one, two) in enumerate(pairs):
         assert torch.allclose(one.lower, two.lower, atol=1e-14), number
         assert torch.allclose(one.upper, two.upper, atol=1e-14), number
+
+
+def test_a_number_of_numpy_is_a_number_on_either_side() -> None:
+    box = example()
+    for product in (np.float64(-2.0) * box, box * np.float64(-2.0)):
+        assert torch.equal(product.lower, -2 * box.upper)
+        assert torch.equal(product.upper, -2 * box.lower)
+    half = torch.full((1, 2), 0.5)
+    assert torch.equal(Box.around(half, np.float32(0.25)).upper, half + 0.25)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_centre_does_not_overflow(dtype: torch.dtype) -> None:
+    """(l + u) / 2 would be infinite here, W c too, and what saturates makes of it a number that no z attains."""
+    high = torch.tensor([[0.6 * torch.finfo(dtype).max, 1.0]], dtype=dtype)
+    box = Box(high, high.clone())
+    assert torch.equal(box.centre, high)
+    weight = torch.tensor([[1 / float(high[0, 0]), 0.01], [-1 / float(high[0, 0]), 0.02]], dtype=dtype)
+
+    def saturating(z: Any) -> Any:
+        return F.hardtanh(F.linear(z, weight), -5.0, 5.0)
+
+    assert excess(saturating(box), saturating(high)) <= 0
 
 
 # ---- in place --------------------------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "demo", "--scale", "paper", "--out", "run"], "no paper scale"),
         (["train", "mnits", "--out", "run"], "no recipe is called 'mnits'"),
         (["train", "mnist"], "--out"),
-        (["train", "mnist", "--out", "run", "--quantile", "80"], "quantile is a share between 0 and 1"),
+        (["train", "mnist", "--out", "run", "--quantile", "80"], "certood: quantile is a share between 0 and 1"),
+        (["train", "demo", "--out", "run", "--device", "cpu", "--precision", "16-mixed"], "16-mixed needs a GPU"),
         (["train", "mnist", "--out", "run", "--quantile", "many"], "--quantile"),
         (["train", "mnist", "--out", "run", "--epochs", "0"], "epochs must be above 0"),
         (["train", "mnist", "--out", "run", "--eps", "8"], "divide 8-bit steps by 255"),
@@ -65,6 +66,15 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     assert told in failing(arguments, capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_mistake_reads_the_same_in_every_terminal(encoding: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "certood", "train", "mnist", "--out", str(tmp_path / "run"), "--quantile", "80"]
+    settings = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "80"}
+    said = subprocess.run(words, env=settings, capture_output=True, text=True)
+    told = "quantile is a share between 0 and 1, not 80.0 (GOOD_80 is 0.8); see certood train --help"
+    assert (said.returncode, said.stdout, said.stderr) == (2, "", f"certood: {told}\n")
 
 
 def test_data_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

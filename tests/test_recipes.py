@@ -86,6 +86,7 @@ def test_ramps_follow_the_length_of_a_short_run() -> None:
         *(("epochs", 0), ("batch_size", -1), ("lr", 0.0), ("lr", float("nan")), ("kappa", float("inf"))),
         *(("quantile", 1.5), ("quantile", -0.1), ("quantile", "0.8"), ("eps", 8.0), ("eps", -0.1), ("flip", 1)),
         *(("method", "good80"), ("network", 3), ("lr_milestones", (1.5,)), ("epochs", 2.5), ("seed", -1)),
+        *(("crop_padding", 28), ("out_margin", 28), ("batch_size", 10**9)),
     ],
 )
 def test_a_wrong_value_is_named(field: str, value: object) -> None:

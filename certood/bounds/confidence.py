@@ -19,7 +19,7 @@ from torch import Tensor
 from certood.bounds.precision import full_precision, plain_sums, refuse_reduced_precision
 from certood.bounds.rounding import UNIT, SoundBox, logit_errors, size_of
 from certood.boxes import Box
-from certood.errors import NoGuarantee, UnsupportedOperation
+from certood.errors import BoxError, NoGuarantee, UnsupportedOperation
 
 Network = Callable[[Any], Any]
 
@@ -31,9 +31,9 @@ def logit_gaps(network: Network, box: Box, sound: bool = False) -> Tensor:
 
     `sound=True`: of the logits as they are executed in float32 (docs/soundness.md), +inf where nothing is guaranteed.
     """
-    if not sound:
-        return _checked(torch.cat([gaps for _, gaps in _blocks(_logits(network, box))], dim=1))
-    with _sound(box):
+    with _sound(box) if sound else full_precision(_box(box).device):
+        if not sound:
+            return _checked(torch.cat([gaps for _, gaps in _blocks(_logits(network, box))], dim=1))
         return _upward(torch.cat([gaps for _, gaps in _blocks(_logits(network, SoundBox.enclosing(box)))], dim=1))
 
 
@@ -45,7 +45,7 @@ def max_gap(network: Network, box: Box, sound: bool = False) -> Tensor:
     """
     if sound:
         return logit_gaps(network, box, sound=True).amax((1, 2))
-    out = _logits(network, box)
+    out = _logits(network, _box(box))
     with torch.no_grad():
         top, bottom = _largest_pair(out)
     if out.source is None:
@@ -90,7 +90,7 @@ def score_lower(network: Network, box: Box, sound: bool = False) -> Tensor:
 
     `sound=True` as in `score_upper`; -inf where nothing is guaranteed. Above 0 the answer is the same class everywhere.
     """
-    with _sound(box) if sound else full_precision(box.device):
+    with _sound(box) if sound else full_precision(_box(box).device):
         out = _logits(network, SoundBox.enclosing(box) if sound else box)
         total = out.lower.new_full(out.shape, -torch.inf, dtype=torch.float64)  # [N, K]
         for start, gaps in _blocks(out):
@@ -107,7 +107,7 @@ def score_lower(network: Network, box: Box, sound: bool = False) -> Tensor:
 @torch.no_grad()
 def _upper(network: Network, box: Box, sound: bool) -> tuple[Tensor, int]:
     """Score bound and number of classes."""
-    best = box.lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
+    best = _box(box).lower.new_full((len(box.lower),), -torch.inf, dtype=torch.float64)
     with _sound(box) if sound else full_precision(box.device):
         out = _logits(network, SoundBox.enclosing(box) if sound else box)
         for start, gaps in _blocks(out):
@@ -122,7 +122,7 @@ def _upper(network: Network, box: Box, sound: bool) -> tuple[Tensor, int]:
 
 @contextmanager
 def _sound(box: Box) -> Iterator[None]:
-    refuse_reduced_precision(box.device)
+    refuse_reduced_precision(_box(box).device)
     with torch.no_grad(), plain_sums(box.device):
         yield
 
@@ -138,6 +138,12 @@ def _upward(bound: Tensor) -> Tensor:
     near = bound.float()
     near = torch.where(near.double() < bound, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
     return torch.where(bound.isnan(), torch.inf, near)
+
+
+def _box(given: Any) -> Box:
+    if not isinstance(given, Box):
+        raise BoxError(f"bounds are of a Box, not of a {type(given).__name__}: give Box.around(x, eps)")
+    return given
 
 
 def _logits(network: Network, box: Box) -> Box:

@@ -188,9 +188,9 @@ def interpolate(box: Box, size: Any = None, scale_factor: Any = None, mode: str 
     return monotone(F.interpolate, box, size, scale_factor, mode, **more)
 
 
-def _join(function: Callable[..., Tensor], parts: Sequence[Any], dim: int = 0) -> Box:
+def _join(function: Callable[..., Tensor], parts: Sequence[Any], *rest: Any, **more: Any) -> Box:
     lowers, uppers = zip(*map(ends, parts), strict=True)
-    return Box.of(function(lowers, dim), function(uppers, dim))
+    return Box.of(function(lowers, *rest, **more), function(uppers, *rest, **more))
 
 
 for _function in named("cat", "concat", "concatenate", "stack"):
