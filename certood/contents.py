@@ -43,6 +43,8 @@ def check(value: Any, form: Any, where: str = "it") -> None:
 def _is(value: Any, kind: Any) -> bool:
     if kind is float:
         return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < LARGEST_WHOLE)
+    if kind is dict:  # torch's state dicts are ordered ones
+        return isinstance(value, dict)
     return type(value) is kind and (kind is not int or abs(value) < LARGEST_WHOLE)
 
 

@@ -75,7 +75,7 @@ def _run(
         settings = {
             "weights": "f" * 64, "data": "d" * 64, "in-distribution data": "d" * 64, "eps": eps,
             "attack": "standard" if eps else "none", "attack samples": attacked, "seed": 0, "batch size": 10,
-            "transfer from": {},
+            "transfer from": {}, "sound bounds": True,
         }  # fmt: skip
         files[f"{eps:g}/{image_set}"] = {
             "settings": settings, "rows": rows, "attacked": attacked if eps else 0, "classes": classes,
