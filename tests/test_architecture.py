@@ -17,7 +17,7 @@ boxes bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds
 bounds.confidence bounds
 networks detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
-methods schedules recipes
+methods schedules settings recipes
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
 runs certificates assembly card images calibration guard adapters evaluation filing contest
