@@ -1,15 +1,23 @@
-"""A headless Chromium over its debugging pipe: no driver to install, and keys are real keys."""
+"""A headless Chromium over its debugging pipe: no driver to install, and keys are real keys.
+
+`python tests/browser.py PAGE PICTURE.png` takes the picture of a report that the README shows.
+"""
 
 import base64
+import io
 import json
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
+
+from PIL import Image
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -19,6 +27,8 @@ QUIET = (
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
 KEYS = {"Tab": 9, "Enter": 13}
+AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
+SIZES = {"phone": (390, 844, True), "desktop": (1280, 900, False)}  # width, height, is a phone
 
 
 @final
@@ -85,9 +95,11 @@ class Page:
         """light or dark."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def picture(self, to: Path, whole: bool = False) -> None:
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        to.write_bytes(base64.b64decode(answer["data"]))
+    def picture(self, top: float, bottom: float, width: float) -> bytes:
+        """A PNG of part of the page, also of what is not in view."""
+        clip = {"x": 0, "y": top, "width": width, "height": bottom - top, "scale": 1}
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(answer["data"])
 
     def requests(self) -> list[str]:
         """Addresses that were asked for, whatever came of it."""
@@ -128,3 +140,20 @@ def browser(profile: Path) -> Iterator[Page]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+def shown(path: Path, to: Path) -> None:
+    """What a report says, its first figure and its main table, in few colours, since a file in git is for ever."""
+    with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as page:
+        page.prefer("light")
+        page.open(path, 850)
+        top, bottom = page.run(
+            "[document.querySelector('.said').getBoundingClientRect().top,"
+            " document.querySelector('.table').getBoundingClientRect().bottom]"
+        )
+        drawn = page.picture(top - 16, bottom + 16, 850)
+    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(128).save(to, optimize=True)
+
+
+if __name__ == "__main__":
+    shown(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -141,8 +141,8 @@ def trade_off(runs: Sequence[Evaluated], eps: float) -> list[Picture]:
                 panel.plot([good[run]] * 2, [each.low, each.high], color=colour[run], linewidth=3)
                 _mark(panel, good[run], each.value, form, colour[run], f"{run} {form.auc}")
         _shares(panel)
-        panel.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
-        panel.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        panel.xaxis.set_major_formatter(PercentFormatter(1, 0, symbol=" %"))
+        panel.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         panel.margins(x=0.08)
         panel.set_xlabel("quantile of GOOD", fontsize=SMALL)
     caption = (

@@ -24,32 +24,52 @@ def _finding(runs: Sequence[Evaluated], eps: float, out_set: str) -> str:
     if guaranteed == 0:
         return ""
     if guaranteed <= GUESSING:
-        return f"{where} the best guaranteed AUC is {guaranteed:.1%} ({best}): no better than guessing."
+        return f"{where} the best guaranteed AUC is {_percent(guaranteed)} ({best}): no better than guessing."
     attacked = {name: cell.aucs.adversarial for name, cell in cells.items() if cell.aucs.guaranteed == 0}
     sides: dict[str, list[str]] = {}
     for name, share in attacked.items():
         if share is not None:
             ours, theirs = round(guaranteed, 3), round(share, 3)  # as they are shown
             side = "more than" if ours > theirs else "as much as" if ours == theirs else "less than"
-            sides.setdefault(side, []).append(f"{name} ({share:.1%})")
+            sides.setdefault(side, []).append(f"{name} ({_percent(share)})")
     words = [f"{side} {listed(names)}" for side, names in sides.items()]
-    line = f"{where} {best} guarantees an AUC of {guaranteed:.1%} whatever an attacker does"
+    line = f"{where} {best} guarantees an AUC of {_percent(guaranteed)} whatever an attacker does"
     if words:
         line += f"; that is {' and '.join(words)} under our attack, without any guarantee"
     return f"{line}."
 
 
-def threat(runs: Sequence[Evaluated]) -> str:
-    """What the guarantee is and is not."""
-    radii = sorted({cell.eps for run in runs for cell in run.summary.cells})
-    if not radii:
+def promise(runs: Sequence[Evaluated]) -> str:
+    """What it is and is not."""
+    if not _radii(runs):
         return "No out-set was evaluated, so nothing is guaranteed here."
     return (
-        "The guarantee, for each single image of these sets: nobody who changes each pixel by at most "
-        f"{listed([f'{eps:g}' for eps in radii], 'or')} (in units of the pixel range from 0 to 1) can raise the "
-        "confidence above the bound. It says nothing about other images. An attack finds how bad it is at least, a "
-        f"bound how bad it is at most. {_floats(runs)}"
+        "What a guarantee is: for each single image of these sets, nobody who changes each pixel by at most "
+        f"{_radii(runs)} (in units of the pixel range from 0 to 1) can raise the confidence above the bound. It says "
+        "nothing about other images. An attack finds how bad it is at least, a bound how bad it is at most. "
+        f"{_floats(runs)}"
     )
+
+
+def threat(runs: Sequence[Evaluated]) -> str:
+    """What an attacker may do."""
+    if not _radii(runs):
+        return "Nobody attacked anything: no out-set was evaluated."
+    return (
+        "The threat model: an attacker who knows everything about the network may change each pixel of an out-image by "
+        f"at most {_radii(runs)}, within the pixel range from 0 to 1. In-images are taken as they are."
+    )
+
+
+def _radii(runs: Sequence[Evaluated]) -> str:
+    """Those that were evaluated, in words; none: no words."""
+    radii = sorted({cell.eps for run in runs for cell in run.summary.cells})
+    return listed([f"{eps:g}" for eps in radii], "or") if radii else ""
+
+
+def _percent(share: float) -> str:
+    """As tables show it."""
+    return f"{100 * share:.1f} %"
 
 
 def _floats(runs: Sequence[Evaluated]) -> str:

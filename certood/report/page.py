@@ -18,7 +18,7 @@ from certood.files import reason, write_text
 from certood.report.choices import called, radius
 from certood.report.curves import curves
 from certood.report.evaluated import Evaluated, by_in_set, read
-from certood.report.findings import facts, findings, threat
+from certood.report.findings import facts, findings, promise, threat
 from certood.report.parts import Picture, Table
 from certood.report.pictures import pictures
 from certood.report.tables import further, tables
@@ -65,6 +65,7 @@ def _part(in_set: str, runs: Sequence[Evaluated], out: Path, watch: Watch) -> di
         "anchor": in_set,
         "title": called(in_set),
         "findings": findings(runs),
+        "promise": promise(runs),
         "threat": threat(runs),
         "blocks": blocks,
         "runs": [{"name": run.name, "title": run.title, "facts": facts(run)} for run in runs],

@@ -51,7 +51,7 @@ def _of(runs: Sequence[Evaluated], eps: float, out_set: str) -> list[Picture]:
             here = rows_of(ours, theirs.index[row : row + 1])
             share = float(confidences(ours.score[here])[0])
             sheet.bar(left, middle, cell - 0.12, share, colours(runs)[run.name])
-            sheet.words(left + 0.05, middle, f"{names[ours.prediction[here][0]]} {100 * share:.0f}")
+            sheet.words(left + 0.05, middle, f"{names[ours.prediction[here][0]]}: {100 * share:.0f}")
         sheet.image(pixels(images[row]), left, top + words + 0.05, cell - 0.12)
     drawn = f"one image of each class, drawn at random ({len(rows)} of {len(classes)} classes)"
     caption = (

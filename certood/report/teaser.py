@@ -155,8 +155,10 @@ def _sheet(runs: Sequence[Evaluated], shown: Sequence[Column], promise: str, bou
             if run.name in column.answers:
                 share, words = column.answers[run.name]
                 sheet.bar(left, first + ROW * at, wide, share, colours(runs)[run.name])
-                sheet.words(left + 0.08, first + ROW * at, words)
-                if column is shown[-1] and (run.name, True) == (bound[0], bound[1] < 1):
+                marked = column is shown[-1] and run.name == bound[0] and bound[1] < 1
+                if marked:
                     sheet.tick(left, first + ROW * at, wide, bound[1])
+                beyond = wide * bound[1] if marked and wide * bound[1] < 0.6 else 0.0  # words that the line would cross
+                sheet.words(left + beyond + 0.08, first + ROW * at, words)
     sheet.words(margin, first + ROW * len(runs) + 0.05, promise, TEXT, bold=True)
     return sheet

@@ -46,10 +46,9 @@ def _of(run: Evaluated, eps: float, out_set: str, colour: str) -> Picture:
             sheet.image(image, left, top + LINE + down * (size + 0.08), size)
             if at % ACROSS == 0:
                 beside = ("clean", "attacked", f"difference\n× {factor(eps):.2g}")[down].split("\n")
+                middle = top + LINE + down * (size + 0.08) + size / 2 - LINE * (len(beside) - 1) / 2
                 for line, word in enumerate(beside):
-                    sheet.words(
-                        MARGIN - 0.12, top + LINE + down * (size + 0.08) + size / 2 + LINE * line, word, align="right"
-                    )
+                    sheet.words(MARGIN - 0.12, middle + LINE * line, word, align="right")
         under = top + LINE + 3 * (size + 0.08) + LINE / 2
         answers = (("clean", clean[at]), ("attacked", found[at]), ("guaranteed", bound[at]))
         for line, (name, share) in enumerate(answers):

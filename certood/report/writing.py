@@ -183,9 +183,7 @@ def _latex(words: str) -> str:
 
 def as_html(table: Table) -> str:
     """For the page, which styles it, makes it sort and explains it: a caption in here would scroll away on a phone."""
-    return "\n".join(
-        ["<table>", f"<caption>{escape(explained(table))}</caption>", *_head(table), *_body(table), "</table>"]
-    )
+    return "\n".join(["<table>", *_head(table), *_body(table), "</table>"])
 
 
 def _head(table: Table) -> Iterator[str]:
