@@ -1,9 +1,13 @@
 """From score files to the numbers of the paper's tables. No torch in here: whoever has the scores can have these."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
+
+import numpy as np
 
 from certood.errors import ScoreError
 from certood.metrics import Forms, accuracy, conservative_auc, mean_confidence
@@ -23,6 +27,8 @@ class Cell:
     confidences: Forms[float]  # mean confidence, clean, under attack, and the mean guaranteed bound
     gradients: int  # evaluations that the attack spent, over all attacked images
     paper: Published | None  # in percent
+    winners: dict[str, int] = field(default_factory=dict)  # attack that found the worst point -> images, most first
+    gap: float | None = None  # median of certified less adversarial, in log-odds; inf where nothing is guaranteed
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +43,8 @@ class Cell:
             "mean_adversarial_confidence": self.confidences.adversarial,
             "mean_bound": self.confidences.guaranteed,
             "gradients": self.gradients,
+            "winning_attacks": self.winners,
+            "median_gap": self.gap if self.gap is not None and math.isfinite(self.gap) else None,
             "paper": None if self.paper is None else self.paper._asdict(),
         }
 
@@ -82,6 +90,8 @@ def summarise(scores: Scores) -> Summary:
         if eps > 0 or out_set != in_set:
             columns = _read(scores, eps, out_set, files)
             three = (columns.score, columns.adversarial, columns.certified)
+            attacked = ~np.isnan(columns.adversarial)
+            gaps = columns.certified[attacked] - columns.adversarial[attacked]
             cells.append(
                 Cell(
                     out_set,
@@ -91,6 +101,8 @@ def summarise(scores: Scores) -> Summary:
                     Forms.of(mean_confidence, *three),
                     files[eps, out_set]["gradients"],
                     published(meta["title"], in_set, eps, out_set),
+                    dict(Counter(filter(None, columns.attack)).most_common()),
+                    float(np.median(gaps)) if gaps.size else None,
                 )
             )
     return Summary(

@@ -36,7 +36,8 @@ def filed(folder: Path, attacked: int = 12, ties: bool = False) -> Scores:
             adversarial = np.nan if eps and index >= attacked else score + rise
             certified = np.inf if eps == 0.4 else score + 2 * rise
             label, answer = draw.integers(3, size=2).tolist()
-            file.append([Row(index, label, answer, score, adversarial, certified, "")])
+            attack = "" if np.isnan(adversarial) or not eps else "clean" if index % 3 else "contrast/Peek"
+            file.append([Row(index, label, answer, score, adversarial, certified, attack)])
         files[f"{eps:g}/{name}"] = {**known(eps), "rows": count, "gradients": 7}
     scores.write_meta(meta(in_set="mnist", files=files, skipped={"omniglot": "Unpack it."}))
     return scores
@@ -68,6 +69,9 @@ def test_the_numbers_are_those_of_scikit_learn(tmp_path: Path) -> None:
             expected = roc_auc_score(truth, np.clip(np.concatenate([inside["score"], outs]), -1e9, 1e9))
             assert getattr(cell.aucs, form) == pytest.approx(expected)
             assert getattr(cell.confidences, form) == pytest.approx((1 / (1 + np.exp(-outs))).mean())
+        gaps = (outside["certified"] - outside["adversarial"])[:12]
+        assert cell.gap == np.median(gaps)
+        assert list(cell.winners.items()) == [("clean", 8), ("contrast/Peek", 4)]
     assert summary.cells[0].paper == Published(99.1, 99.8, 90.3, 55.5)
     assert summary.cells[1].paper is None
 
@@ -79,6 +83,13 @@ def test_ties_count_for_nothing(tmp_path: Path) -> None:
     assert summarise(scores).cells[0].aucs.clean == pytest.approx((ins[:, None] > outs).mean())
 
 
+def test_a_gap_without_a_guarantee_is_no_number_in_json(tmp_path: Path) -> None:
+    first, second = json.loads(json.dumps(summarise(filed(tmp_path)).to_json(), allow_nan=False))["out_sets"]
+    assert 0 < first["median_gap"] < 1
+    assert second["median_gap"] is None
+    assert first["winning_attacks"] == {"clean": 8, "contrast/Peek": 4}
+
+
 def test_json_says_the_same(tmp_path: Path) -> None:
     (summary,) = summaries([filed(tmp_path, attacked=0)])
     said = json.loads(json.dumps(summary.to_json(), allow_nan=False))
@@ -87,6 +98,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
     first, second = said["out_sets"]
     assert (first["auc"], first["aauc"], first["gauc"]) == (summary.cells[0].aucs.clean, None, first["gauc"])
     assert (first["attacked"], first["mean_adversarial_confidence"]) == (0, None)
+    assert (first["winning_attacks"], first["median_gap"]) == ({}, None)
     assert first["paper"] == {"accuracy": 99.1, "auc": 99.8, "aauc": 90.3, "gauc": 55.5}
     assert (second["gauc"], second["mean_bound"], second["paper"]) == (0.0, 1.0, None)
 
