@@ -12,6 +12,7 @@ import tyro
 import certood
 from certood.arguments import Folder, data_folder, parse
 from certood.errors import CertoodError, RecipeError
+from certood.ranks import leads, speaks
 from certood.recipes import RECIPES, Recipe, Scale, recipe
 
 HELP = """certood: image classifiers that provably know when they don't know
@@ -59,6 +60,8 @@ class Train:
     """processes that read images ahead"""
     checkpoint_minutes: float = 10.0
     """time between checkpoints; 0 for one after every step"""
+    accumulate: int = 1
+    """parts in which a batch is taken, one after the other: less memory, the same result"""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -67,10 +70,12 @@ def train(arguments: Sequence[str]) -> None:
     )
     if parsed.recipe.kappa_start < 0 and not parsed.recipe.start_from:  # as in the paper's GOOD on SVHN and CIFAR-10
         print(f"certood: the paper starts this run from CEDA: {CEDA_START.format(parsed.recipe.name)}", file=sys.stderr)
-    from certood.machine import Machine, leads
+    from certood.machine import Machine
     from certood.training import train as run_training
 
-    machine = Machine(parsed.device, parsed.devices, parsed.nodes, parsed.workers, parsed.checkpoint_minutes)
+    machine = Machine(
+        parsed.device, parsed.devices, parsed.nodes, parsed.workers, parsed.checkpoint_minutes, parsed.accumulate
+    )
     try:
         run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
     except KeyboardInterrupt:
@@ -165,7 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise CertoodError(f"no command is called {words[0]!r}; there are {', '.join(COMMANDS)}")
         COMMANDS[words[0]](words[1:])
     except CertoodError as error:
-        print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
+        if speaks():
+            print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
         print(f"certood: stopped{stop}", file=sys.stderr)

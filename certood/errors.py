@@ -59,6 +59,10 @@ class RunError(CertoodError, RuntimeError):
     """A run folder that cannot be read, written or resumed."""
 
 
+class LostProcess(RunError):
+    """Of several processes that work together one is gone, or told why it failed."""
+
+
 class TrainingFailed(CertoodError, RuntimeError):
     """Training diverged or collapsed; the message says what to change."""
 

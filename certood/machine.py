@@ -1,16 +1,20 @@
 """Where a run is executed: device, processes, precision. Lightning Fabric does the work; processes share each batch."""
 
-import os
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, cast, final
+from typing import Any, Literal, cast, final
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from certood.errors import RecipeError, RunError
+from certood.errors import CertoodError, LostProcess, RecipeError, RunError
 from certood.recipes import Recipe
+
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
 @final
@@ -23,13 +27,18 @@ class Machine:
     nodes: int = 1
     workers: int = 0
     checkpoint_minutes: float = 10.0
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
-        if self.devices < 1 or self.nodes < 1 or self.workers < 0 or not self.checkpoint_minutes >= 0:
+        if min(self.devices, self.nodes, self.accumulate) < 1 or self.workers < 0 or not self.checkpoint_minutes >= 0:
             raise RunError(
-                f"devices and nodes are at least 1, workers and checkpoint minutes at least 0, not {self.devices}, "
-                f"{self.nodes}, {self.workers}, {self.checkpoint_minutes}"
+                f"devices, nodes and accumulate are at least 1, workers and checkpoint minutes at least 0, not "
+                f"{self.devices}, {self.nodes}, {self.accumulate}, {self.workers}, {self.checkpoint_minutes}"
             )
+
+    @property
+    def processes(self) -> int:
+        return self.devices * self.nodes
 
 
 def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -40,32 +49,80 @@ def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device("cuda" if here and name != "cpu" else "cpu")
 
 
-def leads() -> bool:
-    """Before the processes know each other: is this the first, as torchrun, SLURM or Fabric number them?"""
-    numbers = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
-    return next((number == "0" for number in numbers if number is not None), True)
-
-
 def launch(machine: Machine, recipe: Recipe) -> Fabric:
-    processes = machine.devices * machine.nodes
-    if recipe.batch_size % processes:
-        raise RecipeError(f"{processes} processes cannot share batches of {recipe.batch_size} evenly")
-    if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
-        raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
+    """The processes of a training."""
+    shares = machine.processes * machine.accumulate
+    if recipe.batch_size % shares:
+        parts = f" in {machine.accumulate} parts each" if machine.accumulate > 1 else ""
+        raise RecipeError(f"{machine.processes} processes cannot share batches of {recipe.batch_size} evenly{parts}")
     if recipe.precision == "16-mixed" and device_of(machine.device).type == "cpu":  # Fabric would take bf16-mixed
         raise RecipeError("precision 16-mixed needs a GPU; on a CPU take 32-true or bf16-mixed")
-    fabric = Fabric(
-        accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=recipe.precision
-    )
+    return launched(machine, recipe.precision)
+
+
+def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
+    if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
+        raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
+    fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
     fabric.launch()
     return fabric
 
 
-def gathered(fabric: Fabric, own: Tensor) -> tuple[Tensor, int]:
-    """One tensor of all processes, and where one's own part begins."""
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # Fabric's own call of an older function
-        everywhere = cast(Tensor, fabric.all_gather(own))
-    return everywhere.flatten(), fabric.global_rank * len(own)
+@contextmanager
+def together(fabric: Fabric) -> Iterator[None]:
+    """If one process fails, all end, and the first says why: what another posted, or that another is gone."""
+    try:
+        yield
+    except CertoodError as error:
+        if not fabric.is_global_zero:
+            with suppress(Exception):  # the first may be gone already, with an error of its own
+                _board().set(POSTED, f"process {fabric.global_rank}: {error}")
+        raise
+    except RuntimeError as error:
+        if fabric.world_size == 1 or not _is_lost(error):
+            raise
+        time.sleep(0.5)  # whoever failed may be about to say why
+        with suppress(Exception):
+            if fabric.is_global_zero and _board().check([POSTED]):
+                raise LostProcess(_board().get(POSTED).decode()) from None
+        raise LostProcess(GONE) from None
+
+
+POSTED = "certood failed"
+GONE = "one of the processes that work together is gone: killed, out of memory, or its machine is down"
+
+
+def _board() -> Any:
+    """Where processes leave each other notes: torch.distributed's own store, at the first process."""
+    return torch.distributed.distributed_c10d._get_default_store()
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    """What Gloo and NCCL say where a peer does not answer any more."""
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error).lower()
+
+
+@final
+@dataclass(frozen=True)
+class Shares:
+    """A batch is dealt out like cards, to `parts` rounds of all processes: sample i goes to share i mod (parts P).
+
+    So every share has samples of everywhere in the batch, and shares differ by one sample at most.
+    """
+
+    fabric: Fabric
+    parts: int = 1
+
+    def own(self, part: int) -> slice:
+        return slice(part * self.fabric.world_size + self.fabric.global_rank, None, self.parts * self.fabric.world_size)
+
+    def whole(self, own: Tensor) -> Tensor:
+        """Numbers for one's own samples, part after part, to those of the whole batch, in its order."""
+        if self.parts * self.fabric.world_size == 1:
+            return own
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # Fabric's own call of an older function
+            everywhere = cast(Tensor, self.fabric.all_gather(own))  # [P, parts * m], [m] for one process
+        return everywhere.reshape(self.fabric.world_size, self.parts, -1).permute(2, 1, 0).flatten()
 
 
 def agreed(fabric: Fabric, wanted: bool) -> bool:

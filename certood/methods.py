@@ -93,8 +93,10 @@ class GOOD(Method):
     """
 
     quantile: float = 1.0
-    gather: Callable[[Tensor], tuple[Tensor, int]] = field(default=lambda own: (own, 0), repr=False, compare=False)
-    """where several processes share the out-batch: the bounds of all of it, and where one's own begin"""
+    gather: Callable[[Tensor], tuple[Tensor, slice]] = field(
+        default=lambda own: (own, slice(None)), repr=False, compare=False
+    )
+    """where the out-batch is shared: the bounds of all of it, and which of them are one's own"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.quantile <= 1:
@@ -116,11 +118,11 @@ class GOOD(Method):
         """The floor(q M) lowest of the whole out-batch, as a mask over one's own.  # [M] bool"""
         if self.quantile == 1:
             return torch.ones_like(bounds, dtype=torch.bool)
-        everywhere, first = self.gather(bounds)
+        everywhere, own = self.gather(bounds)
         count = math.floor(self.quantile * len(everywhere) + 1e-9)  # 0.29 * 100 is 28.999...
         mask = torch.zeros_like(everywhere, dtype=torch.bool)
         mask[everywhere.argsort(stable=True)[:count]] = True
-        return mask[first : first + len(bounds)]
+        return mask[own]
 
 
 def cross_entropy_to_uniform(detector: Softmax, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from certood.errors import TrainingFailed
 from certood.machine import total
+from certood.objective import Losses
 
 SUMS = (
     *("samples", "loss", "loss_in", "correct", "confidence_in", "out_samples", "loss_out"),
@@ -34,17 +35,16 @@ class Tally:
         if sums is not None and fabric.is_global_zero:  # they are those of all processes
             self.sums += sums
 
-    def step(self, loss_in: Tensor, loss_out: Tensor | None, kappa: float, log_probs: Tensor, labels: Tensor) -> None:
-        """The samples of a batch that this process saw; an out-loss counts once for each of them."""
-        samples = len(labels)
-        top, predicted = log_probs.detach().max(1)
-        loss = loss_in = loss_in.detach().sum()
-        if loss_out is not None:
-            loss_out = loss_out.detach().mean() * samples
+    def step(self, losses: Losses, kappa: float, labels: Tensor, weight: float) -> None:
+        """What this process saw of a batch of N in- and M out-images, `weight` N / M: out-losses count for N images."""
+        top, predicted = losses.log_probs.max(1)
+        loss = loss_in = losses.loss_in.sum()
+        if losses.loss_out is not None:
+            loss_out = losses.loss_out.sum() * weight
             loss = loss_in + kappa * loss_out
             self._add("loss_out", loss_out)
-            self._add("out_samples", torch.tensor(float(samples)))
-        self._add("samples", torch.tensor(float(samples)))
+            self._add("out_samples", torch.tensor(len(losses.loss_out) * weight))
+        self._add("samples", torch.tensor(float(len(labels))))
         self._add("loss", loss)
         self._add("loss_in", loss_in)
         self._add("correct", (predicted == labels).sum())

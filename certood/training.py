@@ -4,8 +4,6 @@ more than its weights, its optimiser and its step number to go on bit for bit.""
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +15,18 @@ from torch.utils.data import DataLoader
 from certood.assembly import Sets, augmentation, image_sets, initial_network, learning_rate, method_of, optimiser_of
 from certood.bounds import Box
 from certood.card import card
-from certood.data.order import seed_for
 from certood.data.sources import ImageSet
 from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
-from certood.errors import NoGuarantee, RunError, TrainingFailed
+from certood.errors import LostProcess, NoGuarantee, RunError, TrainingFailed
 from certood.files import reason
 from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
-from certood.machine import Machine, agreed, gathered, launch, leads
+from certood.machine import Machine, agreed, launch, together
 from certood.methods import GOOD, Method
+from certood.objective import Step
 from certood.progress import Progress
+from certood.ranks import leads
 from certood.recipes import Recipe
 from certood.runs import Run, digest
 from certood.schedules import Ramp
@@ -53,26 +52,33 @@ def train(
         return run
     method = method_of(recipe)
     fabric = launch(machine, recipe)
-    sets = image_sets(recipe, data)
-    network = initial_network(recipe, sets.in_set.classes)
-    with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
-        if finished:  # by another process, since we looked
-            return run
-        try:
-            if fabric.is_global_zero:
-                run.create(recipe)
-            fabric.barrier()
-            with stop_requests() as stop:
-                _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
-        except TrainingFailed:
-            raise  # the folder stays: its log tells how it came to that
-        except BaseException as error:
-            if fabric.is_global_zero:
-                run.discard_unless_resumable()
-            if isinstance(error, OSError):
-                raise RunError(f"{folder}: {reason(error)}; mend that and add --resume") from None
-            raise
+    with together(fabric):
+        sets = image_sets(recipe, data)
+        network = initial_network(recipe, sets.in_set.classes)
+        with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
+            if fabric.broadcast(finished):  # by another process, since we looked
+                return run
+            try:
+                if fabric.is_global_zero:
+                    run.create(recipe)
+                fabric.barrier()
+                with stop_requests() as stop, together(fabric):
+                    _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
+            except TrainingFailed:
+                raise  # the folder stays: its log tells how it came to that
+            except BaseException as error:
+                if fabric.is_global_zero:
+                    run.discard_unless_resumable()
+                if isinstance(error, OSError):
+                    raise RunError(f"{folder}: {reason(error)}; mend that and add --resume") from None
+                if isinstance(error, LostProcess):
+                    raise LostProcess(f"{error}; {_left(run)}") from None
+                raise
     return run
+
+
+def _left(run: Run) -> str:
+    return "the same command with --resume goes on" if run.state.exists() else "nothing was saved yet: start again"
 
 
 def _loop(
@@ -87,14 +93,11 @@ def _loop(
     quiet: bool,
 ) -> None:
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
-    wrapped, optimiser = fabric.setup(network, optimiser_of(recipe, network))
-    detector, device, augment = Softmax(wrapped), fabric.device, augmentation(recipe)
+    optimise = Step(fabric, recipe, method, network, optimiser_of(recipe, network), machine.accumulate)
+    optimiser, device, augment = optimise.optimiser, fabric.device, augmentation(recipe)
     measured = Softmax(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
-    if isinstance(method, GOOD):
-        method = replace(method, gather=partial(gathered, fabric))
     batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
     per_epoch, total = batches.per_epoch, recipe.epochs * batches.per_epoch
-    share = slice(fabric.global_rank, None, fabric.world_size)  # of every batch, when several processes train
     kappa_at = Ramp(recipe.kappa, recipe.kappa_start, recipe.kappa_ramp)
     eps_at = Ramp(recipe.eps, recipe.eps_start, recipe.eps_ramp)
     lr_at = learning_rate(recipe)
@@ -128,29 +131,16 @@ def _loop(
             x_out = augment(out_images.to(device), generator(recipe.seed, "augment out", step, device=device))
             if step == 0:
                 journal.sheet("batch.png", [("in-distribution", x), ("out-distribution", x_out)])
-            samples, out_samples = len(x), len(x_out)
-            x, labels, x_out = x[share], labels[share].to(device), x_out[share]
-
-            torch.manual_seed(seed_for(recipe.seed, "network", step))  # for layers that draw, such as dropout
-            loss_out = None
             with diverging(now):
-                loss_in, log_probs = method.in_loss(detector, x, labels)  # [N], [N, K]
-                loss = loss_in.sum() / samples
-                if kappa > 0:
-                    loss_out = method.out_loss(detector, x_out, eps)  # [M]
-                    loss = loss + kappa * loss_out.sum() / out_samples
-            optimiser.zero_grad()
-            fabric.backward(loss * fabric.world_size)  # whose gradients are averaged over the processes
-            if recipe.clip_gradient:
-                fabric.clip_gradients(wrapped, optimiser, max_norm=recipe.clip_gradient)
-            optimiser.step()
-
-            tally.step(loss_in, loss_out, kappa, log_probs, labels)
+                parts = optimise(step, x, labels.to(device), x_out, kappa, eps)
+            for losses, own_labels in parts:
+                tally.step(losses, kappa, own_labels, len(x) / max(1, len(x_out)))
             done = step + 1
             if number % max(1, per_epoch // LOOKS) == 0 or done % per_epoch == 0:
                 if method.uses_out:
                     with diverging(now):
-                        tally.look(*out_confidence(measured, x_out, eps))
+                        for own_out in optimise.own_out(x_out):
+                            tally.look(*out_confidence(measured, own_out, eps))
                 watch.diverged(now, tally.means())
             progress.step(done, kappa, eps, tally)
             if done % per_epoch == 0:

@@ -11,7 +11,7 @@ PACKAGE = Path(certood.__file__).parent
 
 # Data flows down this list: a module imports only from modules above it.
 HOUSE = """
-errors contents files locks verify
+errors ranks contents files locks verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
 boxes bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
@@ -21,7 +21,7 @@ methods schedules settings recipes
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
 runs certificates assembly card images calibration guard adapters evaluation filing contest
-pictures machine tally progress interrupts journal training
+pictures machine objective tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
 report.split report.worst report.pictures report.findings report.page report

@@ -1,33 +1,18 @@
-"""Which process leads, and what is agreed between processes."""
+"""What processes share and agree on, and what they say when one is gone."""
+
+from dataclasses import dataclass
 
 import pytest
 import torch
 from lightning_fabric import Fabric
 
-from certood.errors import RunError
-from certood.machine import Machine, agreed, gathered, leads, total
+from certood.errors import LostProcess, RecipeError, RunError
+from certood.machine import GONE, Machine, Shares, agreed, launch, together, total
+from certood.recipes import recipe
 
 
 @pytest.mark.parametrize(
-    ("variables", "first"),
-    [
-        ({}, True),
-        ({"RANK": "0"}, True),
-        ({"RANK": "3"}, False),
-        ({"LOCAL_RANK": "1"}, False),
-        ({"SLURM_PROCID": "0"}, True),
-    ],
-)
-def test_who_leads(variables: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert leads() == first
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"devices": 0}, {"nodes": -1}, {"workers": -1}, {"checkpoint_minutes": float("nan")}]
+    "wrong", [{"devices": 0}, {"nodes": -1}, {"workers": -1}, {"accumulate": 0}, {"checkpoint_minutes": float("nan")}]
 )
 def test_numbers_that_no_machine_has(wrong: dict[str, float]) -> None:
     with pytest.raises(RunError, match="at least"):
@@ -37,8 +22,49 @@ def test_numbers_that_no_machine_has(wrong: dict[str, float]) -> None:
 def test_alone_everything_is_ones_own() -> None:
     fabric = Fabric(accelerator="cpu", devices=1)
     own = torch.tensor([1.0, 2.0])
-    everywhere, first = gathered(fabric, own)
-    assert torch.equal(everywhere, own)
-    assert first == 0
+    assert torch.equal(Shares(fabric).whole(own), own)
+    assert Shares(fabric).own(0) == slice(0, None, 1)
     assert torch.equal(total(fabric, own), own)
     assert (agreed(fabric, True), agreed(fabric, False)) == (True, False)
+
+
+@dataclass
+class OneOf:
+    """What `Shares` asks of Fabric, as process `global_rank` of `world_size` that all hold the same numbers."""
+
+    world_size: int
+    global_rank: int
+    everywhere: torch.Tensor | None = None
+
+    def all_gather(self, own: torch.Tensor) -> torch.Tensor:
+        assert self.everywhere is not None
+        return self.everywhere if self.world_size > 1 else own
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_shares_make_up_the_batch_and_come_back_in_its_order(processes: int, parts: int) -> None:
+    batch = torch.rand(processes * parts * 3)
+    shares = [Shares(OneOf(processes, rank), parts) for rank in range(processes)]  # type: ignore[arg-type]
+    dealt = torch.cat([batch[share.own(part)] for share in shares for part in range(parts)])
+    assert torch.equal(dealt.sort().values, batch.sort().values)
+    held = [torch.cat([batch[share.own(part)] for part in range(parts)]) for share in shares]
+    for rank, own in enumerate(held):
+        gathered = Shares(OneOf(processes, rank, torch.stack(held)), parts)  # type: ignore[arg-type]
+        assert torch.equal(gathered.whole(own), batch)
+
+
+def test_parts_and_processes_divide_a_batch() -> None:
+    with pytest.raises(RecipeError, match=r"1 processes cannot share batches of 128 evenly in 3 parts each"):
+        launch(Machine(accumulate=3), recipe("demo"))
+
+
+def test_a_process_that_is_gone_is_told_in_one_sentence() -> None:
+    several = OneOf(2, 0)
+    for lost in ("[gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242", "Gloo connectFullMesh"):
+        with pytest.raises(LostProcess, match=GONE), together(several):  # type: ignore[arg-type]
+            raise RuntimeError(lost)
+    with pytest.raises(RuntimeError, match="shapes"), together(several):  # type: ignore[arg-type]
+        raise RuntimeError("shapes do not fit")
+    with pytest.raises(RuntimeError, match="gloo"), together(OneOf(1, 0)):  # type: ignore[arg-type]
+        raise RuntimeError("gloo")

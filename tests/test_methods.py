@@ -163,7 +163,9 @@ def test_quantile_counts_do_not_suffer_from_binary_fractions() -> None:
 def test_the_quantile_is_that_of_the_whole_batch_when_processes_share_it() -> None:
     bounds = torch.rand(12)
     shares = [
-        GOOD(0.6, gather=lambda own, first=first: (bounds, first)).guaranteed(bounds[first : first + 4])
+        GOOD(0.6, gather=lambda own, first=first: (bounds, slice(first, first + 4))).guaranteed(
+            bounds[first : first + 4]
+        )
         for first in (0, 4, 8)
     ]
     assert torch.equal(torch.cat(shares), GOOD(0.6).guaranteed(bounds))

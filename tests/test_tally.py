@@ -7,6 +7,7 @@ import torch
 from lightning_fabric import Fabric
 
 from certood.errors import TrainingFailed
+from certood.objective import Losses
 from certood.tally import PATIENCE, SETTLED, Tally, Watch
 
 CPU = Fabric(accelerator="cpu", devices=1)
@@ -18,7 +19,8 @@ def test_means_weigh_samples_not_batches() -> None:
         labels = torch.zeros(samples, dtype=torch.long)
         log_probs = torch.log(torch.tensor([[0.2, 0.8]] * (samples - right) + [[0.8, 0.2]] * right))
         per_sample = torch.full((samples,), loss)
-        tally.step(per_sample, torch.tensor([loss, 3 * loss]), 0.5, log_probs, labels)
+        losses = Losses(per_sample, log_probs, torch.tensor([loss, 3 * loss]))
+        tally.step(losses, 0.5, labels, weight=samples / 2)
     tally.look(torch.tensor([0.1, 0.3]), torch.tensor([0.5, 0.7]))
     tally.look(torch.tensor([0.4]), torch.tensor([1.0]))
     means = tally.means()
