@@ -178,69 +178,6 @@ def test_a_run_goes_on_only_with_the_images_it_began_with(
     assert train(own, tmp_path / "run", tmp_path / "0", resume=True).finished()
 
 
-# ---- several processes -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_two_processes_see_the_same_batches_quantile_and_losses(tmp_path: Path) -> None:
-    """The losses agree within rounding, which training then amplifies: a short run."""
-    options = (
-        "--quantile",
-        "0.6",
-        "--kappa-start",
-        "0",
-        "--kappa-ramp",
-        "0.2",
-        "--eps-start",
-        "0.1",
-        "--eps-ramp",
-        "0.5",
-    )
-    logs = []
-    for devices in ("1", "2"):
-        words = command(TINY, tmp_path / devices, *options, "--device", "cpu", "--devices", devices)
-        run = subprocess.run(words, env=QUIET, capture_output=True, text=True, timeout=120, check=False)
-        assert run.returncode == 0, run.stderr
-        assert "Traceback" not in run.stderr
-        assert run.stdout.count("# demo") == 1  # one of them speaks
-        logs.append(log_of(tmp_path / devices))
-    for one, two in zip(*logs, strict=True):
-        for column in set(COLUMNS) - {"seconds"}:
-            one_image = 0.004 if column == "accuracy" else 0
-            assert float(one[column]) == pytest.approx(float(two[column]), rel=2e-3, abs=one_image)
-
-
-def group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.mark.slow
-def test_ctrl_c_with_two_processes_leaves_a_checkpoint_and_no_process(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    words = command(replace(TINY, epochs=200), out, "--device", "cpu", "--devices", "2")
-    with subprocess.Popen(
-        words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        while not (out / "batch.png").exists() and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(0.5)
-        os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert (out / "state" / "last.pt").exists()
-    assert said.count("stopped") == 1
-    for _ in range(200):  # the other process may take a moment to be gone
-        if not group_exists(process.pid):
-            return
-        time.sleep(0.05)
-    pytest.fail("a process of the group is still there")
-
-
 def test_processes_that_cannot_share_a_batch(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="3 processes cannot share batches of 64"):
         train(TINY, tmp_path / "run", machine=Machine(devices=3))
