@@ -72,14 +72,26 @@ _FULL = ("none", "ieee", "highest", "strict", "")
 
 
 def _reduced(device: torch.device) -> str:
+    if device.type not in ("cpu", "cuda"):
+        return f"how {device.type} computes is not known (it is for cpu and cuda)"
     if torch.is_autocast_enabled(device.type):
         return "autocast computes with 8 or 11 bits"
-    if device.type == "cuda":
-        if torch.backends.cudnn.enabled and torch.backends.cudnn.allow_tf32:
-            return "torch.backends.cudnn.allow_tf32 is on: convolutions are computed with 11 bits"
-        if torch.backends.cuda.matmul.allow_tf32:
-            return "torch.backends.cuda.matmul.allow_tf32 is on: products are computed with 11 bits"
-        return ""
+    try:
+        return _reduced_on_cuda() if device.type == "cuda" else _reduced_on_cpu()
+    except RuntimeError:  # torch's, where its older and newer settings contradict each other
+        return "torch's settings of precision contradict each other (torch.backends.fp32_precision is set?)"
+
+
+def _reduced_on_cuda() -> str:
+    if torch.backends.cudnn.enabled and torch.backends.cudnn.allow_tf32:
+        return "torch.backends.cudnn.allow_tf32 is on: convolutions are computed with 11 bits"
+    if torch.backends.cuda.matmul.allow_tf32:
+        return "torch.backends.cuda.matmul.allow_tf32 is on: products are computed with 11 bits"
+    emulated = [name for name, value in os.environ.items() if name.startswith("CUBLAS_EMULATE") and value != "0"]
+    return f"{emulated[0]} is set: products are emulated with 8 bits" if emulated else ""
+
+
+def _reduced_on_cpu() -> str:
     settings: dict[str, Any] = {"torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision()}
     for part in ("matmul", "conv"):
         where = getattr(torch.backends.mkldnn, part, None)

@@ -80,9 +80,8 @@ class SoundBox(Box):
             raise UnsupportedOperation(
                 f"a sound bound is one for float32; this Box is {box.dtype}: call float() on images and network"
             )
-        lower, upper = box.lower.double(), box.upper.double()
-        lower = torch.where((lower > 0) & (lower < LEAST), 0.0, lower)
-        upper = torch.where((upper < 0) & (upper > -LEAST), 0.0, upper)
+        lower = torch.where(_denormal(box.lower), -LEAST, box.lower.double())
+        upper = torch.where(_denormal(box.upper), LEAST, box.upper.double())
         return cls.of(*_representable(lower, upper))
 
     @property
@@ -100,8 +99,8 @@ class SoundBox(Box):
                 f"leave out sound=True, or say how with certood.bounds.rounding (docs/adding_a_rule.md)"
             )
         dtype = rounded.constants
-        named = {key: constant(value, dtype) for key, value in kwargs.items()}
-        found = rounded.sound(bound, *constant(args, dtype), **named)
+        options = {key: constant(value, dtype) for key, value in kwargs.items()}
+        found = rounded.sound(bound, *constant(args, dtype), **options)
         return tuple(map(cls._wrap, found)) if isinstance(found, tuple) else cls._wrap(found)
 
     @classmethod
@@ -128,6 +127,12 @@ def constant(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Box) and not isinstance(value, SoundBox):
         raise UnsupportedOperation("an ordinary Box among sound ones")
     return value
+
+
+def _denormal(values: Tensor) -> Tensor:
+    """By their bits: a processor that flushes denormals takes them for 0 when it compares and converts them, too."""
+    bits = values.contiguous().view(torch.int32) & 0x7FFFFFFF
+    return (bits > 0) & (bits < 0x00800000)
 
 
 def widened(box: Box, relative: float, absolute: float | Tensor = 0.0) -> Box:

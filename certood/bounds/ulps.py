@@ -3,6 +3,9 @@
 u = 2^-24. One ulp of a float32 is at most 2 u of its value. Assumed: exp, log1p, expm1, tanh, erf and pow of every
 device are within 4 ulp (glibc and SLEEF promise 1, CUDA 2, powf 4; oneDNN's erf is within 1.5e-7). docs/soundness.md
 counts the operations of each line. Scalars of a call (a slope, a limit) are rounded to float32 as well: one u.
+
+What is no sum may still overflow on its way to a harmless value: torch computes x * 6 / 6 and x * (1 + erf(x)) / 2. So
+inputs of these functions stay below MODERATE, or there is no guarantee.
 """
 
 import math
@@ -25,6 +28,8 @@ def _exact(bound: Bound, *args: Any, **more: Any) -> Any:
     return bound(*args, **more)
 
 
+MODERATE = 2.0**100
+
 EXACT = ("relu", "neg", "abs", "clone", "repeat", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 _VIEWS = [name for name in VIEWS if name not in ("float", "double")]
 rounding(*named(*EXACT, "feature_alpha_dropout", *MAXIMA, *_VIEWS))(_exact)
@@ -42,12 +47,26 @@ def _within(relative: float, absolute: float, bound: Bound, *args: Any, **more: 
     return widened(bound(*args, **more), relative * UNIT, absolute * UNIT)
 
 
+def _curved(relative: float, absolute: float, bound: Bound, box: Box, *rest: Any, **more: Any) -> Box:
+    return widened(bound(_moderate(box), *rest, **more), relative * UNIT, absolute * UNIT)
+
+
+def _moderate(box: Box) -> Box:
+    lost = torch.where(size_of(box) < MODERATE, 0.0, torch.nan)
+    return Box.of(box.lower + lost, box.upper + lost)
+
+
 # (relative, absolute) error of the value in units of u; comments say of what it is made
 _WITHIN: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("maximum", "minimum", "clamp", "clip", "hardtanh", "relu6", "pad"), (1, 0)),  # a limit's rounding
     **dict.fromkeys(("cat", "concat", "concatenate", "stack"), (0, 0)),
+    "square": (1, 0),
+    "leaky_relu": (2, 0),  # slope and product
+}
+_CURVED: dict[str, tuple[float, float]] = {
     "exp": (8, 0),
-    **dict.fromkeys(("sigmoid", "tanh"), (12, 1)),  # 1 / (1 + exp(-x)): 8 + 1 + 1
+    "sigmoid": (12, 1),  # 1 / (1 + exp(-x)): 8 + 1 + 1
+    "tanh": (12, 24),  # also as 2 / (1 + exp(-2 x)) - 1, as compilers write it: 2 (8 + 1 + 1) + 1
     "softsign": (4, 0),  # two operations
     "hardsigmoid": (4, 8),  # min(max(x + 3, 0), 6) / 6
     "logsigmoid": (20, 20),  # min(x, 0) - log1p(exp(-|x|)): 8 + 8 + 1
@@ -55,17 +74,23 @@ _WITHIN: dict[str, tuple[float, float]] = {
     "silu": (16, 16),  # x / (1 + exp(-x))
     "mish": (40, 40),  # x tanh(log1p(exp(x))): 8 + 8 + 8 + 1, each with a condition number of at most 1
     "hardswish": (8, 8),  # x min(max(x + 3, 0), 6) / 6
-    "square": (1, 0),
-    "pow": (16, 0),
-    "leaky_relu": (2, 0),  # slope and product
 }
 for _name, _units in _WITHIN.items():
     rounding(*named(_name))(partial(_within, *_units))
+for _name, _units in _CURVED.items():
+    rounding(*named(_name))(partial(_curved, *_units))
+
+
+@rounding(*named("pow"))
+def _power(bound: Bound, box: Any, exponent: Any) -> Box:
+    """By powf, or by exponent - 1 products."""
+    units = max(16, 2 * exponent) if isinstance(exponent, int) else math.nan
+    return widened(bound(box, exponent), units * UNIT)
 
 
 def _exponential(bound: Bound, box: Any, alpha: float = 1.0) -> Box:
     """max(x, 0) + min(alpha (exp(x / alpha) - 1), 0): off by (8 + 1 + 1) u alpha, where x / alpha adds 3 u / e."""
-    return widened(bound(box, alpha), 16 * UNIT, 16 * UNIT * abs(alpha))
+    return widened(bound(_moderate(box), alpha), 16 * UNIT, 16 * UNIT * abs(alpha))
 
 
 rounding(*named("elu", "celu"))(_exponential)
@@ -74,12 +99,15 @@ rounding(*named("elu", "celu"))(_exponential)
 @rounding(F.gelu)
 def _gelu(bound: Bound, box: Any, approximate: str = "none") -> Box:
     """x / 2 (1 + erf(x / sqrt 2)): near -inf the bracket is a small difference, off by its own rounding times x."""
-    return widened(bound(box, approximate=approximate), 16 * UNIT, 32 * UNIT * size_of(box))
+    return widened(bound(_moderate(box), approximate=approximate), 16 * UNIT, 32 * UNIT * size_of(box))
 
 
 @rounding(F.softplus)
 def _softplus(bound: Bound, box: Any, beta: float = 1, threshold: float = 20) -> Box:
     """log1p(exp(beta x)) / beta. Where beta x is close to the threshold, rounding decides: so x is widened first."""
+    if threshold > 80:
+        raise UnsupportedOperation(f"softplus with threshold={threshold} has no sound bound: exp overflows in float32")
+    box = _moderate(box)
     around = Box.of(*((end + sign * (8 * UNIT * end.abs() + LEAST)) for sign, end in ((-1, box.lower), (1, box.upper))))
     return widened(bound(around, beta, threshold), 40 * UNIT, 40 * UNIT / beta)
 
@@ -111,12 +139,11 @@ def _product(bound: Bound, left: Any, other: Any) -> Box:
 
 @rounding(*named("div", "divide", "true_divide"))
 def _quotient(bound: Bound, box: Any, divisor: Any, **more: Any) -> Box:
-    """Also as x times 1 / divisor, which must not overflow."""
+    """Also as x times 1 / divisor, which must not overflow; nor may the divisor be flushed to 0."""
     refuse_boxes("division", divisor)
     size = _magnitude(divisor)
-    factor = torch.where(1 / size < LARGEST, 1 / size, torch.nan)
-    out = widened(bound(box, divisor, **more), 4 * UNIT, LEAST * (size_of(box) + factor))
-    lost = torch.where(size < LARGEST, 0.0, torch.nan).to(out.lower.device)
+    out = widened(bound(box, divisor, **more), 4 * UNIT, LEAST * (size_of(box) + 1 / size))
+    lost = torch.where((size >= 2 * LEAST) & (size < LARGEST), 0.0, torch.nan).to(out.lower.device)
     return Box.of(out.lower + lost, out.upper + lost)
 
 
@@ -128,11 +155,13 @@ def _batch_norm(
     """As (x - mean) / sqrt(variance + eps) weight + bias, or as x alpha + beta with beta = bias - mean alpha."""
     out = bound(box, mean, variance, weight, bias, training, momentum, eps)
     shape = (-1, *[1] * (box.ndim - 2))
-    slope = torch.rsqrt(variance + eps) * (1.0 if weight is None else weight.abs())  # [C]
-    slope = torch.where((variance >= 0) & (slope < LARGEST), slope, torch.nan)
-    size = (size_of(box) + mean.abs().reshape(shape)) * slope.reshape(shape)
-    size = size + (0.0 if bias is None else bias.abs().reshape(shape))
-    size = torch.where(size < LARGEST / 2, size, torch.nan)
+    usual = (variance >= 0) & (variance + eps > 1 / MODERATE)  # or its root may vanish in float32
+    inverse = torch.where(usual, torch.rsqrt(variance + eps), torch.nan)  # [C]
+    slope = inverse * (1.0 if weight is None else weight.abs())
+    apart = size_of(box) + mean.abs().reshape(shape)
+    size = apart * slope.reshape(shape) + (0.0 if bias is None else bias.abs().reshape(shape))
+    largest = torch.maximum(size, torch.maximum(apart, apart * inverse.reshape(shape)))  # on the way
+    size = torch.where(largest < LARGEST / 2, size, torch.nan)
     factors = slope.amax() + (0.0 if weight is None else weight.abs().amax())
     return widened(out, UNIT, 16 * UNIT * size + 16 * LEAST * (1 + size_of(box) + mean.abs().amax() + factors))
 
