@@ -13,7 +13,7 @@ PACKAGE = Path(certood.__file__).parent
 HOUSE = """
 errors ranks contents files locks verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
-boxes bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
+boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
 networks detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks

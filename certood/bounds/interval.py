@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from certood.bounds.affine import ConvolutionEnds, LinearEnds
 from certood.boxes import RULES, Affine, Box, Rule, versions
 from certood.errors import UnsupportedOperation
 
@@ -75,15 +76,33 @@ def _affine(
     return Box.of(centre - radius, centre + radius)
 
 
-for _function in (F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
+for _function in (F.conv1d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
     rule(_function)(partial(_affine, _function))
+
+
+@rule(F.conv2d)
+def conv2d(
+    box: Box, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Box:
+    if box.ndim != 4 or isinstance(padding, str) or torch.compiler.is_compiling():
+        return _affine(F.conv2d, box, weight, bias, stride, padding, dilation, groups)
+    refuse_boxes("conv2d", weight, bias)
+    pairs = [[value] * 2 if isinstance(value, int) else list(value) for value in (stride, padding, dilation)]
+    pairs = [pair * (3 - len(pair)) for pair in pairs]
+    lower, upper = ConvolutionEnds.apply(box.lower, box.upper, weight, bias, *pairs, groups)  # type: ignore[no-untyped-call]
+    return Box.of(lower, upper)
 
 
 @rule(F.linear)
 def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
-    out = _affine(F.linear, box, weight, bias)
-    # A copy, for the network may go on to change its own in place; in the precision of the weights, for mixed training.
-    features = Box.of(box.lower.clone().to(weight.dtype), box.upper.clone().to(weight.dtype))
+    if box.ndim != 2 or weight.ndim != 2 or torch.compiler.is_compiling():
+        out = _affine(F.linear, box, weight, bias)
+    else:
+        refuse_boxes("linear", weight, bias)
+        out = Box.of(*LinearEnds.apply(box.lower, box.upper, weight, bias))  # type: ignore[no-untyped-call]
+    # In the precision of the weights, for mixed training. A copy where the network may go on to change it in place.
+    lower, upper = (end.clone() if box._aliased else end for end in (box.lower, box.upper))
+    features = Box.of(lower.to(weight.dtype), upper.to(weight.dtype))
     return Box.of(out.lower, out.upper, source=Affine(features, weight, bias, versions(weight, bias)))
 
 
@@ -137,10 +156,23 @@ def monotone(function: Callable[..., Any], box: Any, *rest: Any, aliased: bool =
     return tuple(Box.of(*pair, aliased=aliased) for pair in zip(lower, upper, strict=True))
 
 
+def shares_memory(left: Box, right: Box) -> bool:
+    """Is one a view of the other? Yes where nobody can tell."""
+    if torch.compiler.is_compiling():
+        return True
+    pairs = ((left.lower, right.lower), (left.upper, right.upper))
+    try:
+        return any(one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() for one, other in pairs)
+    except RuntimeError:  # a tensor without storage
+        return True
+
+
 def _view(function: Callable[..., Any], box: Any, *rest: Any, **more: Any) -> Any:
     if function is Tensor.view and any(isinstance(value, torch.dtype) for value in (*rest, *more.values())):
         raise UnsupportedOperation("view as another dtype reinterprets bits: it has no rule")
     result = monotone(function, box, *rest, aliased=True, **more)
+    if isinstance(result, Box) and not shares_memory(box, result):  # a copy, for no view has that shape
+        return Box.of(result.lower, result.upper)
     box.alias()
     return result
 

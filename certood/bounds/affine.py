@@ -1,0 +1,117 @@
+"""The hot path of every interval pass: a linear layer or a 2-D convolution of a Box as one autograd function.
+
+    c = l + (u - l) / 2,  r = (u - l) / 2;    c' = W c + b,  r' = |W| r;    l' = c' - r',  u' = c' + r'
+
+The same sums as in the rules of `bounds/interval.py`, which torch differentiates one operation at a time. What is saved
+here is memory traffic: scratch is reused in place, and the gradient of the weight, where a large layer spends its time,
+
+    dW = dc' c^T + sgn(W) (dr' r^T),
+
+is gathered in one buffer. Under autocast both products are computed in its precision and the gradients of W in W's own.
+"""
+
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Ends = tuple[Tensor, Tensor]
+SIGNS = 2**18  # numbers of a weight whose signs are held at once: what a cache holds
+
+
+def halves(lower: Tensor, upper: Tensor) -> Ends:
+    """Centre and radius. Where u - l overflows, r is infinite, and the bound no number or no bound."""
+    radius = torch.sub(upper, lower).mul_(0.5)
+    return lower + radius, radius
+
+
+def apart(centre: Tensor, radius: Tensor) -> Ends:
+    """c - r and c + r; the centre is used up."""
+    upper = centre + radius
+    return centre.sub_(radius), upper
+
+
+@final
+class LinearEnds(torch.autograd.Function):
+    """The ends of W z + b for z between two ends, samples in rows."""
+
+    @staticmethod
+    def forward(ctx: Any, lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None) -> Ends:
+        lower, upper, used, offset = lowered(lower, upper, weight, bias)
+        size = used.abs()
+        centre, radius = halves(lower, upper)
+        ctx.save_for_backward(centre, radius, used, size)
+        ctx.grad_dtype, ctx.biased = weight.dtype, bias is not None
+        out = F.linear(centre, used, offset)
+        return apart(out, radius @ size.T)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_lower: Tensor, of_upper: Tensor) -> tuple[Tensor | None, ...]:
+        centre, radius, used, size = ctx.saved_tensors
+        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower
+        of_weight = None
+        if ctx.needs_input_grad[2]:
+            of_weight = signed(of_radius.T @ radius, used).addmm_(of_centre.T, centre).to(ctx.grad_dtype)
+        of_bias = of_centre.sum(0).to(ctx.grad_dtype) if ctx.biased and ctx.needs_input_grad[3] else None
+        if not ctx.needs_input_grad[0]:
+            return None, None, of_weight, of_bias
+        return *of_ends(of_centre @ used, of_radius @ size), of_weight, of_bias
+
+
+@final
+class ConvolutionEnds(torch.autograd.Function):
+    """The ends of a 2-D convolution."""
+
+    @staticmethod
+    def forward(ctx: Any, lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Ends:
+        lower, upper, used, offset = lowered(lower, upper, weight, bias)
+        size = used.abs()
+        centre, radius = halves(lower, upper)
+        ctx.save_for_backward(centre, radius, used, size)
+        ctx.grad_dtype, ctx.settings = weight.dtype, settings
+        ctx.biases = None if bias is None else bias.shape
+        out = F.conv2d(centre, used, offset, *settings)
+        return apart(out, F.conv2d(radius, size, None, *settings))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_lower: Tensor, of_upper: Tensor) -> tuple[Tensor | None, ...]:
+        centre, radius, used, size = ctx.saved_tensors
+        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower
+        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[2], ctx.biases is not None and ctx.needs_input_grad[3]]
+        stride, padding, dilation, groups = ctx.settings
+        rest = (stride, padding, dilation, False, [0, 0], groups)
+        backward = torch.ops.aten.convolution_backward
+        first, of_weight, of_bias = backward(of_centre, centre, used, ctx.biases, *rest, wanted)
+        second, of_size, _ = backward(of_radius, radius, size, None, *rest, [*wanted[:2], False])
+        if of_weight is not None:
+            of_weight = of_weight.add_(signed(of_size, used)).to(ctx.grad_dtype)
+        of_bias = None if of_bias is None else of_bias.to(ctx.grad_dtype)
+        ends = of_ends(first, second) if wanted[0] else (None, None)
+        return *ends, of_weight, of_bias, *[None] * 4
+
+
+def of_ends(of_centre: Tensor, of_radius: Tensor) -> Ends:
+    """Gradients by l and u from those by c and r, which are used up."""
+    of_upper = torch.add(of_centre, of_radius).mul_(0.5)
+    return of_centre.sub_(of_radius).mul_(0.5), of_upper
+
+
+def signed(gradient: Tensor, weight: Tensor) -> Tensor:
+    """In place: times the sign of the weight, 0 where it is 0, as torch differentiates |W|."""
+    rows = max(1, SIGNS // max(1, weight[0].numel()))
+    for part, signs in zip(torch.split(gradient, rows), torch.split(weight, rows), strict=True):
+        part.mul_(signs.sgn())
+    return gradient
+
+
+def lowered(lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+    """As autocast, where it is on, would pass them to a product: not float64."""
+    device = lower.device.type
+    if not torch.is_autocast_enabled(device) or torch.float64 in (lower.dtype, weight.dtype):
+        return lower, upper, weight, bias  # type: ignore[return-value]
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(each if each is None else each.to(dtype) for each in (lower, upper, weight, bias))  # type: ignore
