@@ -69,6 +69,8 @@ class Certify:
     """how far each pixel may move, in units of the [0, 1] pixel range"""
     radius: bool = False
     """also find the largest eps for which rejection is guaranteed; needs a calibration"""
+    certificate: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    """write what is guaranteed for the one image to this file, for certood verify"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where to compute"""
     json: bool = False
@@ -119,11 +121,17 @@ def certify(arguments: Sequence[str]) -> None:
     parsed = parse(Certify, arguments, "certify")
     if not parsed.images:
         raise CertoodError("name the image files: certood certify RUN IMAGE...")
+    if parsed.certificate and len(parsed.images) > 1:
+        raise CertoodError(f"a certificate is for one image, not for {len(parsed.images)}")
     from certood.guard import load
 
     guard = load(parsed.run, parsed.device)
     eps = parsed.eps if parsed.eps is not None else (guard.recipe.eps if guard.recipe else 0.0)
     rows = answers(guard, parsed.images, eps, parsed.radius)
+    if parsed.certificate:
+        from certood.certificates import write_certificate
+
+        write_certificate(parsed.certificate, guard.certificate(parsed.images[0], eps))
     if parsed.json:
         calibration = guard.calibration
         print(json.dumps({
@@ -133,6 +141,7 @@ def certify(arguments: Sequence[str]) -> None:
             "threshold": calibration and calibration.confidence,
             "threshold_log_odds": calibration and calibration.threshold,
             "calibration": calibration and calibration.statement,
+            "certificate": parsed.certificate and str(parsed.certificate),
             "images": rows,
         }, indent=2))  # fmt: skip
         return
@@ -193,6 +202,12 @@ def _print(guard: "Guard", rows: Sequence[dict[str, Any]], eps: float, parsed: C
         console.print(f"\nSURELY: and so is, provably, every image whose pixels differ by at most {eps:g}.")
     if parsed.radius:
         console.print("Radius: every image whose pixels differ by at most that is provably rejected.")
+    if parsed.certificate:
+        console.print(
+            f"\n{parsed.certificate} is written. Others check it with\n"
+            f"  certood verify {parsed.certificate} --weights {parsed.run} --image {parsed.images[0]}",
+            soft_wrap=True,
+        )
 
 
 def _verdict(row: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ from certood.assembly import detector_of
 from certood.bounds import plain_sums
 from certood.boxes import Box
 from certood.calibration import Calibration
-from certood.detectors import Detector, log_odds
+from certood.certificates import certificate
+from certood.detectors import Detector, Softmax, log_odds
 from certood.errors import BrokenInvariant, GuardError
 from certood.images import Form, Images, coerce
 from certood.recipes import Recipe
@@ -125,6 +126,20 @@ class Guard:
             calibration.write(self.folder)
         self.calibration = calibration
         return calibration
+
+    def certificate(self, image: Path | str, eps: float) -> dict[str, Any]:
+        """What is guaranteed for one image file, to be written by `certood.certificates.write_certificate`.
+
+        Others check it with `certood verify`, which needs neither this library's bounds nor torch.
+        """
+        if self.folder is None or not isinstance(self.detector, Softmax):
+            raise GuardError("a certificate is for a run that was loaded with certood.load")
+        given, radius = coerce([image], self.form), float(self._radii(eps, 1)[0])
+        pixels = next(given.batches(1, torch.device("cpu")))[0].float().numpy()
+        threshold = None if self.calibration is None else self.calibration.threshold
+        weights, network = Run(self.folder).weights, self.detector.network
+        with self._computing():
+            return certificate(weights, network, pixels, radius, threshold, Path(image))
 
     def scores(self, images: Any) -> NDArray[np.float64]:
         """Log-odds of the confidences, which rank without saturating.  # [N]"""

@@ -2,7 +2,8 @@
 
 A certificate says of one image x and one network: no float32 image z in [0, 1] with |z - x| <= eps in every pixel gets
 a score above the bound, when the network is executed in float32, in any order of summation. Here the bound is derived
-again from weights and image, in float64, with every rounding error allowed for (docs/soundness.md):
+again from weights and image, in float64, with every rounding error allowed for (docs/soundness.md; eps too is widened
+by a last place of float32, so that 8-bit images a whole number of levels away are inside):
 
     c' = W c + b,   r' = |W| (r + g (|c| + r)) + g |b| + underflow,   g = gamma_(n + 2) (1 + 2^-20),   u = 2^-24
 
@@ -27,7 +28,8 @@ Pixels = NDArray[np.float32]  # [C, H, W], in [0, 1]
 FORMAT = 1
 UNIT, LEAST, LARGEST = 2.0**-24, 2.0**-126, float(np.finfo(np.float32).max)
 SPARE = 1 + 2.0**-20  # float64 errors: 2^29 times smaller each
-MOST_BYTES, MOST_TEXT, MOST_NUMBERS = 2**31, 2**20, 2**28  # of weights, of a certificate, of an unfolded image
+MOST_BYTES, MOST_TEXT, MOST_NUMBERS = 2**31, 2**20, 2**25  # of weights, of a certificate, of an unfolded image
+PICTURES = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # and no reader that would start another program
 FIELDS = (
     *("format", "statement", "score_upper", "confidence_upper", "threshold", "eps", "shape", "architecture"),
     *("weights_sha256", "pixels_sha256", "image_file_sha256", "version", "certificate_sha256"),
@@ -38,10 +40,10 @@ FIELDS = (
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
-    """The content, if not a byte of it was changed by accident."""
+    """The content, if not a byte was changed; who writes a new digest as well cannot change what is derived here."""
     data = _bytes(path, MOST_TEXT)
     try:
-        content = json.loads(data, parse_constant=_no_number)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CertificateError(f"{path} is no certificate: {error}") from None
     if not isinstance(content, dict) or tuple(content) != FIELDS or content["format"] != FORMAT:
@@ -109,7 +111,7 @@ def read_image(path: Path, shape: Sequence[int]) -> Pixels:
 def _decoded(path: Path, shape: Sequence[int]) -> NDArray[Any]:
     from PIL import Image
 
-    with Image.open(path) as image:
+    with Image.open(path, formats=PICTURES) as image:
         if (image.height, image.width) != tuple(shape[1:]):  # before it is decoded
             raise CertificateError(
                 f"{path} has {image.height} x {image.width} pixels, the certificate is for {shape[1]} x {shape[2]}"
@@ -125,15 +127,11 @@ def digest_of_pixels(image: Pixels) -> str:
 
 def _bytes(path: Path, most: int) -> bytes:
     try:
-        if path.stat().st_size > most:
-            raise CertificateError(f"{path} is larger than {most} bytes; that is none of certood's files")
+        if path.stat().st_size > most or not path.is_file():
+            raise CertificateError(f"{path} is no file, or larger than {most} bytes; that is none of certood's")
         return path.read_bytes()
     except OSError as error:
         raise CertificateError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def _check(content: Mapping[str, Any]) -> None:
@@ -141,7 +139,7 @@ def _check(content: Mapping[str, Any]) -> None:
     shape, eps, layers = content["shape"], content["eps"], content["architecture"]
     numbers = (eps, content["score_upper"], content["confidence_upper"], content["threshold"] or 0.0)
     sizes = isinstance(shape, list) and len(shape) == 3 and all(type(n) is int and 0 < n < 2**12 for n in shape)
-    floats = all(type(number) in (int, float) for number in numbers) and 0 <= eps <= 1
+    floats = all(type(number) in (int, float) and abs(number) < 1e300 for number in numbers) and 0 <= eps <= 1
     if not (sizes and floats and shape[0] in (1, 3) and isinstance(layers, list) and len(layers) <= 1000):
         raise CertificateError("the certificate was changed: shape, eps, bound or architecture is none")
 
@@ -149,13 +147,15 @@ def _check(content: Mapping[str, Any]) -> None:
 # ---- what is computed ------------------------------------------------------------------------------------------------
 
 
+@np.errstate(all="ignore")  # what overflows is refused in the end
 def score_bound(
     layers: Sequence[Mapping[str, Any]], weights: Mapping[str, NDArray[np.float32]], image: Pixels, eps: float
 ) -> float:
     """The bound of the score over {z in [0, 1] : |z - image| <= eps}, for the network as it is executed in float32."""
     x, unused = image.astype(np.float64), dict(weights)
-    lower = np.maximum(np.nextafter(x - eps, -1), 0)
-    upper = np.minimum(np.nextafter(x + eps, 2), 1)
+    reach = eps + UNIT if eps else 0.0
+    lower = np.maximum(np.nextafter(x - reach, -1), 0)
+    upper = np.minimum(np.nextafter(x + reach, 2), 1)
     if not layers or layers[-1].get("kind") != "linear":
         raise CertificateError("the architecture does not end in a linear layer")
     for number, layer in enumerate(layers):
@@ -191,11 +191,8 @@ def _affine(
     rows = weight.reshape(len(weight), -1)  # [outputs, n]
     if layer["kind"] == "convolution":
         lower, upper = _windows(layer, lower, weight.shape), _windows(layer, upper, weight.shape)  # [n, H', W']
-    if (
-        lower.shape[0] != rows.shape[1]
-        or bias.shape != rows.shape[:1]
-        or (layer["kind"] == "linear") != (lower.ndim == 1)
-    ):
+    plain = (layer["kind"] == "linear") == (lower.ndim == 1)
+    if not plain or lower.shape[0] != rows.shape[1] or bias.shape != rows.shape[:1]:
         raise CertificateError(f"layer {layer['name']} does not fit: {weight.shape} after {lower.shape}")
     g, size, underflow = _sizes(lower, upper, rows, bias)
     centre, bias = (lower + upper) / 2, bias.reshape(-1, *[1] * (lower.ndim - 1))
@@ -243,7 +240,10 @@ def _last(lower: Floats, upper: Floats, weight: Floats, bias: Floats) -> float:
         negated = -(gaps + errors[k] + errors[others])
         top = float(negated.max())
         best = max(best, -(top + math.log(float(np.exp(negated - top).sum()))))
-    return best + 2.0**-49 * (classes + 32 + 32 * float(magnitudes.max()))  # float64, from logits to score
+    best += 2.0**-49 * (classes + 32 + 32 * float(magnitudes.max()))  # float64, from logits to score
+    if not math.isfinite(best):
+        raise CertificateError("the bound is not finite: nothing is guaranteed")
+    return best
 
 
 # ---- the verdict -----------------------------------------------------------------------------------------------------

@@ -70,6 +70,31 @@ def test_calibrate_then_certify(run: Path, pictures: list[str], capsys: pytest.C
     assert "the 100 calibration images" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_certificate_that_others_check(run: Path, pictures: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["calibrate", str(run), "--accept", "0.9", "--limit", "200"])
+    file = run.parent / "seven.json"
+    main(["certify", str(run), pictures[2], "--eps", "0.001", "--certificate", str(file)])
+    told = capsys.readouterr().out
+    command = next(line.split() for line in told.splitlines() if line.startswith("  certood verify"))
+    main(command[1:])
+    assert "The certificate holds" in capsys.readouterr().out
+    main([*command[1:], "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert (content["holds"], content["eps"]) == (True, 0.001)
+    main(["certify", str(run), pictures[2], "--eps", "0.001", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    row = answer["images"][0]
+    assert content["threshold"] == answer["threshold_log_odds"]
+    assert content["confidence_upper"] == pytest.approx(row["confidence_at_most"], rel=1e-3)
+    assert ("All of them are rejected" in content["statement"]) == row["rejected_for_sure"]
+
+    weights = run / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\7")
+    assert "changed since it was written: the weights" in failing(command[1:], capsys)
+    two = ["certify", str(run), *pictures[:2], "--certificate", str(file)]
+    assert "a certificate is for one image, not for 2" in failing(two, capsys)
+
+
 def test_certify_without_a_calibration(run: Path, pictures: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(["certify", str(run), pictures[0]])
     assert "has no threshold yet: certood calibrate" in " ".join(capsys.readouterr().out.split())
