@@ -79,8 +79,6 @@ def train(arguments: Sequence[str]) -> None:
     try:
         run = run_training(parsed.recipe, parsed.out, data_folder(parsed.data), machine, parsed.resume)
     except KeyboardInterrupt:
-        if not leads():
-            sys.exit(130)  # one process speaks for all
         raise KeyboardInterrupt("; the same command with --resume goes on" if parsed.out.exists() else "") from None
     if leads():
         print((run.folder / "card.md").read_text(encoding="utf-8"))
@@ -174,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        print(f"certood: stopped{stop}", file=sys.stderr)
+        if speaks():
+            print(f"certood: stopped{stop}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # certood data list | head
         sys.stderr.close()

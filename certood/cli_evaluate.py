@@ -14,9 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from certood.arguments import Folder, data_folder, parse
-from certood.errors import CertoodError, ScoreError
+from certood.errors import CertoodError, LostProcess, ScoreError
 from certood.metrics import Forms
 from certood.paper import Published
+from certood.ranks import leads
 from certood.summary import Cell, Summary, summaries
 
 
@@ -57,6 +58,10 @@ class Evaluate:
     """of the choice of samples and of the attacks"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where to compute"""
+    devices: int = 1
+    """processes on this machine, a GPU each, that take batches in turn"""
+    nodes: int = 1
+    """machines; start the command on each with torchrun or srun"""
     json: bool = False
     """print the table for programs"""
 
@@ -68,15 +73,18 @@ def evaluate(arguments: Sequence[str]) -> None:
     names = tuple(name.strip() for name in parsed.out_sets.split(",") if name.strip())
     from certood.contest import Contest
     from certood.evaluation import Plan
-    from certood.machine import device_of
+    from certood.machine import Machine, launched
+    from certood.team import Team, together
 
     plan = Plan(parsed.attack, parsed.attack_samples, parsed.seed, parsed.batch_size)
     began = time.monotonic()
     try:
-        with Live() as live:
-            device = device_of(parsed.device)
-            contest = Contest(parsed.out, folder, plan, parsed.eps, names, parsed.limit or None, device, live)
-            written = contest.run(parsed.runs)
+        fabric = launched(Machine(parsed.device, parsed.devices, parsed.nodes))
+        with Live(quiet=not fabric.is_global_zero) as live, together(fabric):
+            limit, device, team = parsed.limit or None, fabric.device, Team(fabric)
+            written = Contest(parsed.out, folder, plan, parsed.eps, names, limit, device, live, team).run(parsed.runs)
+    except LostProcess as error:
+        raise LostProcess(f"{error}; the same command goes on") from None
     except KeyboardInterrupt:
         raise KeyboardInterrupt("; the same command goes on") from None
     except (RuntimeError, MemoryError) as error:
@@ -86,6 +94,8 @@ def evaluate(arguments: Sequence[str]) -> None:
             f"memory ran out with batches of {plan.batch}; take a smaller --batch-size (what was done with this one "
             "is evaluated again)"
         ) from None
+    if not leads():
+        return
     found = summaries(written)
     if parsed.json:
         print(json.dumps([summary.to_json() for summary in found], indent=2))
@@ -111,7 +121,7 @@ class Live:
     def __init__(self, quiet: bool = False) -> None:
         self.console, self.quiet = Console(stderr=True), quiet
         columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
-        shown = self.console.is_terminal
+        shown = self.console.is_terminal and leads()
         self.bar = Progress(*columns, TextColumn("{task.fields[status]}"), console=self.console, disable=not shown)
         self.task: Any = None
         self.what, self.began, self.images = "", 0.0, 0

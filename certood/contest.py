@@ -25,6 +25,7 @@ from certood.paper import ADDITIONAL, MAIN, STANDS_IN
 from certood.recipes import Recipe
 from certood.runs import Run, Trained, digest
 from certood.scores import FORMAT, Scores
+from certood.team import ALONE, Team
 
 NOISE = ("uniform_noise", "smooth_noise")
 OUT_SETS = {
@@ -54,6 +55,7 @@ class Contest:
     limit: int | None
     device: torch.device
     show: Show
+    team: Team = ALONE
 
     def run(self, folders: Sequence[Path]) -> list[Scores]:
         """Evaluate; the folders of scores that it wrote or found finished."""
@@ -67,7 +69,7 @@ class Contest:
             form = Form(recipe.in_set, recipe.channels, recipe.size, trained.class_names)
             groups.setdefault(form, []).append(folder)
         with ExitStack() as held:
-            for name in names:
+            for name in names if self.team.first else ():
                 held.enter_context(locked(self.out / name, "evaluating"))
             for form, members in groups.items():
                 self._group(form, {folder: runs[folder] for folder in members})
@@ -93,15 +95,26 @@ class Contest:
             alike = ", ".join(map(str, radii))
             raise ScoreError(f"scores are filed under eps with six digits, and two are alike: {alike}; leave one out")
         entrants = tuple(self._entrant(folder, trained, in_set, skipped) for folder, trained in runs.items())
-        Filing(entrants, in_set, 0.0, self.plan, in_set.digest).run({}, self.device, self.show)
-        in_scores = {entrant.name: entrant.scores.file(0.0, in_set.name).read().score for entrant in entrants}
+        Filing(entrants, in_set, 0.0, self.plan, in_set.digest).run({}, self.device, self.show, self.team)
+        in_scores = self.team.told(
+            {entrant.name: entrant.scores.file(0.0, in_set.name).read().score for entrant in entrants}
+            if self.team.first
+            else {}
+        )
         for out_set in out_sets:
             for eps in radii:
-                Filing(entrants, out_set, eps, self.plan, in_set.digest).run(in_scores, self.device, self.show)
+                Filing(entrants, out_set, eps, self.plan, in_set.digest).run(
+                    in_scores, self.device, self.show, self.team
+                )
 
     def _entrant(self, folder: Path, trained: Trained, in_set: ImageSet, skipped: dict[str, str]) -> Entrant:
         scores = Scores(self.out / self._name(folder))
         weights = digest(trained.network.state_dict())
+        if self.team.first:
+            self._note(scores, trained, weights, in_set, skipped)
+        return Entrant(scores, detector_of(trained, self.device), weights)
+
+    def _note(self, scores: Scores, trained: Trained, weights: str, in_set: ImageSet, skipped: dict[str, str]) -> None:
         versions = {"certood": certood.__version__, "torch": torch.__version__, "python": platform.python_version()}
         scores.write_meta({
             "format": FORMAT,
@@ -115,7 +128,6 @@ class Contest:
             "versions": versions,
             "files": scores.meta().get("files", {}),
         })  # fmt: skip
-        return Entrant(scores, detector_of(trained, self.device), weights)
 
     def _out_sets(self, form: Form, recipe: Recipe, skipped: dict[str, str]) -> list[ImageSet]:
         """Those asked for, or those of the paper that are here; `skipped` takes the others and how to get them."""

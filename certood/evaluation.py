@@ -79,13 +79,15 @@ def evaluate(
     device: torch.device,
     first: int = 0,
     watch: Watch | None = None,
+    every: int = 1,
 ) -> Iterator[dict[str, Batch]]:
-    """For each batch from number `first` on, what every detector says. `in_scores` decide when an attack is enough."""
+    """For every batch from number `first` on, or each `every`-th, what the detectors say. `in_scores` decide when an
+    attack is enough."""
     attacked = plan.first(len(images)) if plan.budget != "none" and eps > 0 else 0
     done = 0
     for number, indices in enumerate(plan.batches(len(images))):
         done += len(indices)
-        if number < first:
+        if number < first or (number - first) % every:
             continue
         x = pixels(images, indices).to(device)
         labels = images.labels(indices)

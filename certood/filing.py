@@ -18,6 +18,7 @@ from certood.errors import ScoreError
 from certood.evaluation import Batch, Plan, evaluate
 from certood.files import write
 from certood.scores import ScoreFile, Scores
+from certood.team import Team
 
 
 class Show(Protocol):
@@ -77,36 +78,46 @@ class Filing:
     def what(self) -> str:
         return f"{self.images.name}, eps {self.eps:g}" if self.eps else f"{self.images.name}, clean"
 
-    def run(self, in_scores: Mapping[str, NDArray[np.float64]], device: torch.device, show: Show) -> None:
-        """Do what is left, batch by batch."""
+    def run(self, in_scores: Mapping[str, NDArray[np.float64]], device: torch.device, show: Show, team: Team) -> None:
+        """Do what is left. The processes of a team take batches in turn, and the first of them writes, in order."""
         batches = self.plan.batches(len(self.images))
         ends = np.cumsum([0, *map(len, batches)])
+        left, first = team.told(self._left(ends, show) if team.first else ([], 0))
+        entrants = [entrant for entrant in self.entrants if entrant.name in left]
+        if not entrants:
+            return
+        spent = {entrant.name: Spent.before(entrant, self.key, first) for entrant in entrants} if team.first else {}
+        if team.first:
+            for entrant in entrants:
+                self._file(entrant).keep(int(ends[first]))
+                self._note(entrant, spent[entrant.name])
+            self._keep_images(batches)
+        show.begin(self.what, len(self.images), int(ends[first]))
+        detectors = {entrant.name: entrant.detector for entrant in entrants}
+        steps = evaluate(
+            detectors, self.images, self.eps, self.plan, in_scores, device, first + team.number, show.watch, team.size
+        )
+        try:
+            for start in range(first, len(batches), team.size):
+                for number, step in enumerate(team.collected(_on_the_host(next(steps, None))), start):
+                    for entrant in entrants if step else ():
+                        self._write(entrant, step[entrant.name], int(ends[number]), spent[entrant.name])
+                    show.advance(len(batches[number]) if step else 0)
+        finally:
+            for entrant in entrants if team.first else ():
+                self._note(entrant, spent[entrant.name])
+
+    def _left(self, ends: NDArray[np.int64], show: Show) -> tuple[list[str], int]:
+        """Who is to be evaluated, from which batch on."""
+        batches = len(ends) - 1
         done = {entrant.name: self._batches_done(entrant, ends, show) for entrant in self.entrants}
-        left = [entrant for entrant in self.entrants if done[entrant.name] < len(batches)]
+        left = [name for name in done if done[name] < batches]
         if left and self._transfers:
-            left = list(self.entrants)  # who is finished is what the others are attacked from
-        kept = [entrant.name for entrant in self.entrants if entrant not in left]
+            left = list(done)  # who is finished is what the others are attacked from
+        kept = [name for name in done if name not in left]
         if kept:
             show.say(f"{self.what}: {', '.join(kept)} finished before; weights, data and settings are the same")
-        if not left:
-            return
-        first = min(done[entrant.name] for entrant in left)
-        spent = {entrant.name: Spent.before(entrant, self.key, first) for entrant in left}
-        for entrant in left:
-            self._file(entrant).keep(int(ends[first]))
-            self._note(entrant, spent[entrant.name])
-        self._keep_images(batches)
-        show.begin(self.what, len(self.images), int(ends[first]))
-        detectors = {entrant.name: entrant.detector for entrant in left}
-        steps = evaluate(detectors, self.images, self.eps, self.plan, in_scores, device, first, show.watch)
-        try:
-            for number, step in enumerate(steps, first):
-                for entrant in left:
-                    self._write(entrant, step[entrant.name], int(ends[number]), spent[entrant.name])
-                show.advance(len(batches[number]))
-        finally:
-            for entrant in left:
-                self._note(entrant, spent[entrant.name])
+        return left, min((done[name] for name in left), default=batches)
 
     def settings(self, entrant: Entrant) -> dict[str, Any]:
         """All that the rows of a file depend on."""
@@ -174,7 +185,7 @@ class Filing:
         """Rows come last: whatever else a kill leaves of a batch without them is written over."""
         file = self._file(entrant)
         if batch.points is not None:
-            file.append_points(batch.points.cpu().numpy(), at, self.plan.first(len(self.images)))
+            file.append_points(batch.points.numpy(), at, self.plan.first(len(self.images)))
             spent.gradients.append(batch.gradients)
             self._note(entrant, spent)
         file.append(batch.rows)
@@ -194,6 +205,14 @@ class Filing:
         except OSError as error:
             raise ScoreError(f"cannot make {path.parent}: {error.strerror}") from None
         write(path, lambda beside: _save(beside, self.images.images(rows)))
+
+
+def _on_the_host(step: dict[str, Batch] | None) -> dict[str, Batch]:
+    """As it travels to the first process; nothing where a process had no batch."""
+    return {
+        name: batch if batch.points is None else batch._replace(points=batch.points.cpu())
+        for name, batch in (step or {}).items()
+    }
 
 
 def _digest(text: str) -> str:

@@ -1,17 +1,14 @@
 """Where a run is executed: device, processes, precision. Lightning Fabric does the work; processes share each batch."""
 
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final
+from typing import Literal, cast, final
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from certood.errors import CertoodError, LostProcess, RecipeError, RunError
+from certood.errors import RecipeError, RunError
 from certood.recipes import Recipe
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
@@ -66,40 +63,6 @@ def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
     fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
     fabric.launch()
     return fabric
-
-
-@contextmanager
-def together(fabric: Fabric) -> Iterator[None]:
-    """If one process fails, all end, and the first says why: what another posted, or that another is gone."""
-    try:
-        yield
-    except CertoodError as error:
-        if not fabric.is_global_zero:
-            with suppress(Exception):  # the first may be gone already, with an error of its own
-                _board().set(POSTED, f"process {fabric.global_rank}: {error}")
-        raise
-    except RuntimeError as error:
-        if fabric.world_size == 1 or not _is_lost(error):
-            raise
-        time.sleep(0.5)  # whoever failed may be about to say why
-        with suppress(Exception):
-            if fabric.is_global_zero and _board().check([POSTED]):
-                raise LostProcess(_board().get(POSTED).decode()) from None
-        raise LostProcess(GONE) from None
-
-
-POSTED = "certood failed"
-GONE = "one of the processes that work together is gone: killed, out of memory, or its machine is down"
-
-
-def _board() -> Any:
-    """Where processes leave each other notes: torch.distributed's own store, at the first process."""
-    return torch.distributed.distributed_c10d._get_default_store()
-
-
-def _is_lost(error: RuntimeError) -> bool:
-    """What Gloo and NCCL say where a peer does not answer any more."""
-    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error).lower()
 
 
 @final

@@ -51,10 +51,10 @@ class Tally:
         self._add("confidence_in", top.exp().sum())
 
     def look(self, confidence: Tensor, bound: Tensor) -> None:
-        """A look at one out-batch: its mean confidence and the mean of its guaranteed bounds."""
-        self._add("looks", torch.tensor(1.0))
-        self._add("confidence_out", confidence.mean())
-        self._add("bound_out", bound.mean())
+        """A look at out-images, or at one's own share of them: their confidences and guaranteed bounds."""
+        self._add("looks", torch.tensor(float(len(bound))))
+        self._add("confidence_out", confidence.sum())
+        self._add("bound_out", bound.sum())
 
     def seconds(self) -> float:
         """Since the epoch began, pauses between runs left out."""

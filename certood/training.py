@@ -22,7 +22,7 @@ from certood.errors import LostProcess, NoGuarantee, RunError, TrainingFailed
 from certood.files import reason
 from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
-from certood.machine import Machine, agreed, launch, together
+from certood.machine import Machine, agreed, launch
 from certood.methods import GOOD, Method
 from certood.objective import Step
 from certood.progress import Progress
@@ -31,6 +31,7 @@ from certood.recipes import Recipe
 from certood.runs import Run, digest
 from certood.schedules import Ramp
 from certood.tally import DIVERGED, Tally, Watch
+from certood.team import together
 
 LOOKS = 5  # about so many times an epoch the out-confidence and its bound are measured
 

@@ -20,7 +20,7 @@ attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attac
 methods schedules settings recipes
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
-runs certificates assembly card images calibration guard adapters evaluation filing contest
+runs certificates assembly card images calibration guard adapters team evaluation filing contest
 pictures machine objective tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser

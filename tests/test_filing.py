@@ -23,6 +23,7 @@ from certood.errors import BrokenInvariant, CertoodError
 from certood.evaluation import Plan
 from certood.filing import Entrant, Filing
 from certood.scores import Scores
+from certood.team import Team
 
 IN_SCORES = np.linspace(0, 40, 10_001)
 PLAN = Plan("standard", attacked=6, batch=3)
@@ -60,7 +61,7 @@ def filing(
 
 def file(filing: Filing) -> Heard:
     heard = Heard()
-    filing.run({each.name: IN_SCORES for each in filing.entrants}, torch.device("cpu"), heard)
+    filing.run({each.name: IN_SCORES for each in filing.entrants}, torch.device("cpu"), heard, Team())
     return heard
 
 

@@ -29,8 +29,8 @@ def test_means_weigh_samples_not_batches() -> None:
     assert means["loss_in"] == pytest.approx(2.0)
     assert means["loss_out"] == pytest.approx(4.0)
     assert means["confidence_in"] == pytest.approx(0.8)
-    assert means["confidence_out"] == pytest.approx(0.3)
-    assert means["bound_out"] == pytest.approx(0.8)
+    assert means["confidence_out"] == pytest.approx(0.8 / 3)
+    assert means["bound_out"] == pytest.approx(2.2 / 3)
 
 
 def test_nothing_looked_at_is_no_number() -> None:

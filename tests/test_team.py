@@ -1,0 +1,76 @@
+"""Processes that work together: several evaluate to the files of one, and none waits for one that is gone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_filing import contents
+from test_training_processes import children, gone
+
+from certood.team import Team
+
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+FEW = ("--limit", "22", "--attack-samples", "10", "--batch-size", "4", "--out-sets", "demo_letters,uniform_noise")
+
+
+def test_alone_everything_is_ones_own() -> None:
+    team = Team()
+    assert (team.size, team.number, team.first) == (1, 0, True)
+    assert team.told({"a": 1}) == {"a": 1}
+    assert team.collected("mine") == ["mine"]
+
+
+def words(runs: Path, out: Path, devices: int) -> list[str]:
+    named = ["evaluate", str(runs / "oe"), str(runs / "good"), "--out", str(out), "--eps", "0.05", *FEW]
+    return [sys.executable, "-m", "certood", *named, "--device", "cpu", "--devices", str(devices)]
+
+
+def evaluated(runs: Path, out: Path, devices: int) -> str:
+    run = subprocess.run(
+        words(runs, out, devices), env=ONE_THREAD, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("Scores are in") == 1
+    return run.stdout.split("Scores are in")[0]
+
+
+@pytest.fixture(scope="module")
+def alone(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("alone")
+    return out, evaluated(runs, out, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 4])
+def test_several_processes_leave_the_files_of_one(
+    devices: int, runs: Path, alone: tuple[Path, str], tmp_path: Path
+) -> None:
+    assert evaluated(runs, tmp_path, devices) == alone[1]
+    assert contents(tmp_path) == contents(alone[0])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+def test_one_that_is_killed_ends_all_with_one_line_and_the_same_command_goes_on(
+    runs: Path, alone: tuple[Path, str], tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        words(runs, tmp_path, 2),
+        env=ONE_THREAD, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        while not list(tmp_path.rglob("*.csv")) and process.poll() is None:
+            time.sleep(0.002)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+    assert gone(process.pid)
+    assert process.returncode == 2, said
+    assert said.count("certood: ") == 1, said
+    assert "is gone" in said
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+    evaluated(runs, tmp_path, 1)
+    assert contents(tmp_path) == contents(alone[0])
