@@ -58,6 +58,8 @@ def launch(machine: Machine, recipe: Recipe) -> Fabric:
 
 
 def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
+    if machine.devices == 1:
+        device_of(machine.device)
     if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
     fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
