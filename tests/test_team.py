@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from test_filing import contents
+from test_machine import OneOf
 from test_training_processes import children, gone
 
-from certood.team import Team
+from certood.errors import LostProcess
+from certood.team import GONE, Team, together
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 FEW = ("--limit", "22", "--attack-samples", "10", "--batch-size", "4", "--out-sets", "demo_letters,uniform_noise")
@@ -22,6 +24,17 @@ def test_alone_everything_is_ones_own() -> None:
     assert (team.size, team.number, team.first) == (1, 0, True)
     assert team.told({"a": 1}) == {"a": 1}
     assert team.collected("mine") == ["mine"]
+
+
+def test_a_process_that_is_gone_is_told_in_one_sentence() -> None:
+    several = OneOf(2, 0)
+    for lost in ("[gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:4242", "Gloo connectFullMesh"):
+        with pytest.raises(LostProcess, match=GONE), together(several):  # type: ignore[arg-type]
+            raise RuntimeError(lost)
+    with pytest.raises(RuntimeError, match="shapes"), together(several):  # type: ignore[arg-type]
+        raise RuntimeError("shapes do not fit")
+    with pytest.raises(RuntimeError, match="gloo"), together(OneOf(1, 0)):  # type: ignore[arg-type]
+        raise RuntimeError("gloo")
 
 
 def words(runs: Path, out: Path, devices: int) -> list[str]:
