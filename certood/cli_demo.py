@@ -29,6 +29,7 @@ class Demo:
 
 METHODS = ("plain", "oe", "good")
 ATTACKED = 200  # images a set: enough to see, few enough for minutes
+LIMIT: int | None = None  # of the images of a set; all of them
 
 
 def demo(arguments: Sequence[str]) -> None:
@@ -64,12 +65,14 @@ def _demo(parsed: Demo) -> None:
     stage(4, "attacking and certifying the three on letters, photographs and noise")
     plan = Plan("standard", attacked=ATTACKED, seed=parsed.seed)
     with Live(quiet=True) as live:
-        contest = Contest(parsed.out / "scores", None, plan, (), (), None, device_of("auto"), live)
+        contest = Contest(parsed.out / "scores", None, plan, (), (), LIMIT, device_of("auto"), live)
         scores = contest.run([parsed.out / method for method in METHODS])
     stage(5, "writing the report")
     page = report(parsed.out / "scores", parsed.out / "report")
     print_table(summaries(scores))
     print(f"""
-AUC: how well digits are told from what is no digit. AAUC: the same while somebody changes
-each pixel by up to 0.3. GAUC: what is guaranteed whatever he does.
-{page} shows all of it: open it in a browser.""")
+AUC: how well digits are told from what is no digit, as it is. AAUC: the same
+after an attack that changes each pixel by up to 0.3. GAUC: what is guaranteed
+whatever an attacker does within 0.3. A method without guarantees has a GAUC of 0.
+
+Open this in a browser, it shows all of it: {page}""")

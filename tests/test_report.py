@@ -342,6 +342,14 @@ def _few_points(folder: Path) -> None:
     np.save(folder / "good100" / "0.3" / "uniform_noise.npy", np.zeros((2, 1, 8, 8), np.float32))
 
 
+def _other_points(folder: Path) -> None:
+    np.save(folder / "good100" / "0.3" / "uniform_noise.npy", np.zeros((5, 3, 8, 8), np.float32))
+
+
+def _no_pixels(folder: Path) -> None:
+    np.save(folder / "images" / "uniform_noise.npy", np.zeros((5, 1, 0, 0), np.uint8))
+
+
 def _outside(folder: Path) -> None:
     _changed(folder, lambda meta: meta["files"]["0.3/uniform_noise"].update(images="../../secret.npy"))
 
@@ -367,6 +375,7 @@ def _changed(folder: Path, change: Callable[[dict], object]) -> None:  # type: i
         (_empty, "holds no scores"), (_cut, "uniform_noise.csv"), (_foreign_meta, "meta.json"),
         (_foreign_rows, "uniform_noise.csv"), (_lost_rows, "mnist.csv"), (_lost_images, "uniform_noise.npy"),
         (_corrupt_points, "uniform_noise.npy"), (_few_points, "uniform_noise.npy"),
+        (_other_points, "holds points of shape (3, 8, 8)"), (_no_pixels, "holds no images"),
         (_outside, "it names images"), (_no_recipe, "its recipe is missing"),
         (_fewer_classes, "predicts unknown classes"),
     ],
@@ -378,6 +387,14 @@ def test_a_folder_that_is_not_whole_is_one_line(
     harm(scores)
     assert told in failing(["report", str(scores), "--out", str(tmp_path / "report")], capsys)
     assert not (tmp_path / "report" / "index.html").exists()
+
+
+def test_scores_of_other_weights_are_left_out(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe", "good100"), rows=20, attacked=5)
+    _changed(scores, lambda meta: meta["files"]["0.3/emnist_letters"]["settings"].update(weights="e" * 64))
+    report(scores, tmp_path / "report")
+    (oe, good) = (tmp_path / "report" / "tables" / "mnist-main-0_3.csv").read_text().splitlines()[1:]
+    assert oe.count(",,,") < good.count(",,,")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

@@ -41,11 +41,9 @@ def guarantee(run: Evaluated, eps: float) -> float:
 
 def sharing(runs: Sequence[Evaluated], eps: float, image_set: str) -> list[Evaluated]:
     """The runs that were evaluated on the same images of a set: on those of the first that was evaluated on any."""
-    data = [
-        run.meta["files"].get(f"{eps:g}/{image_set}", {"settings": {"data": None}})["settings"]["data"] for run in runs
-    ]
-    first = next((each for each in data if each is not None), None)
-    return [run for run, each in zip(runs, data, strict=True) if each is not None and each == first]
+    there = [run for run in runs if (eps, image_set) in {(0.0, run.summary.in_set), *run.cells}]
+    data = [run.meta["files"][f"{eps:g}/{image_set}"]["settings"]["data"] for run in there]
+    return [run for run, each in zip(there, data, strict=True) if each == data[0]]
 
 
 def columns(run: Evaluated, eps: float, image_set: str) -> Columns:

@@ -59,11 +59,20 @@ class Evaluated:
 
     def images(self, eps: float, out_set: str) -> NDArray[np.uint8]:
         """The images of the first rows, in their order; those of the in-set stand under eps 0.  # [n, C, H, W]"""
-        return self._array(self.scores.folder.parent / "images" / self._known(eps, out_set)["images"], eps, out_set)
+        return self._array(self._stored(eps, out_set), eps, out_set)
 
     def points(self, eps: float, out_set: str) -> NDArray[np.float32]:
         """The worst points found for the attacked rows.  # [attacked, C, H, W] in [0, 1]"""
-        return self._array(self.scores.file(eps, out_set).points, eps, out_set)
+        path = self.scores.file(eps, out_set).points
+        found, stored = self._array(path, eps, out_set), self.images(eps, out_set)
+        if found.shape[1:] != stored.shape[1:]:
+            where = self._stored(eps, out_set)
+            raise ScoreError(f"{path} holds points of shape {found.shape[1:]}, {where} images of {stored.shape[1:]}")
+        return found
+
+    def _stored(self, eps: float, out_set: str) -> Path:
+        name: str = self._known(eps, out_set)["images"]
+        return self.scores.folder.parent / "images" / name
 
     def _known(self, eps: float, out_set: str) -> dict[str, Any]:
         known: dict[str, Any] = self.meta["files"][f"{eps:g}/{out_set}"]
@@ -74,7 +83,8 @@ class Evaluated:
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ScoreError(f"cannot read {path}: {error}; evaluate again") from None
-        if array.ndim != 4 or array.dtype.kind not in "uf" or len(array) < self.attacked(eps, out_set):
+        whole = array.ndim == 4 and array.dtype.kind in "uf" and 0 not in array.shape[1:]
+        if not whole or len(array) < self.attacked(eps, out_set):
             found = f"{array.dtype} of shape {array.shape}"
             raise ScoreError(f"{path} holds no images of the attacked rows but {found}; evaluate again")
         return array

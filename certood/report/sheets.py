@@ -12,9 +12,9 @@ Pixels = NDArray[np.float64]  # [H, W] or [H, W, 3], in [0, 1]
 
 
 def pixels(image: NDArray[Any]) -> Pixels:
-    """Of a stored image or point, uint8 or float.  # [C, H, W] -> [H, W] or [H, W, 3]"""
+    """Of a stored image or point, uint8 or float; grey if it has no three channels.  # [C, H, W] -> [H, W(, 3)]"""
     shares = image / 255 if image.dtype == np.uint8 else image.astype(np.float64)
-    return shares[0] if len(shares) == 1 else np.moveaxis(shares[:3], 0, 2)
+    return shares[0] if len(shares) < 3 else np.moveaxis(shares[:3], 0, 2)
 
 
 def amplified(clean: Pixels, changed: Pixels, eps: float) -> Pixels:
