@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check golden bench wheel clean
+.PHONY: demo picture test check golden bench wheel clean
 
 demo: .venv/installed
 	$(BIN)/certood demo --out runs/demo
+
+# What the README shows. Needs Chromium.
+picture: demo
+	$(BIN)/python tests/browser.py runs/demo/report/index.html docs/report.png
 
 check: .venv/installed
 	$(BIN)/ruff check .

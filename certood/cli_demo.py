@@ -45,8 +45,8 @@ def _demo(parsed: Demo) -> None:
     began = time.monotonic()
 
     def stage(number: int, text: str) -> None:
-        minutes = f"{(time.monotonic() - began) / 60:.1f} min"
-        console.print(f"[{number}/5] {text} ({minutes})", highlight=False, markup=False, soft_wrap=True)
+        seconds = f"{time.monotonic() - began:.0f} s"
+        console.print(f"[{number}/5] {seconds:>5}  {text}", highlight=False, markup=False, soft_wrap=True)
 
     from dataclasses import replace
 
@@ -62,7 +62,7 @@ def _demo(parsed: Demo) -> None:
         stage(number, f"training {method} on 4,000 handwritten digits")
         chosen = replace(recipe("demo", cast(MethodName, method)), seed=parsed.seed)
         train(chosen, parsed.out / method, resume=True, quiet=True)
-    stage(4, "attacking and certifying the three on letters, photographs and noise")
+    stage(4, "attacking and certifying them on letters, photographs and noise")
     plan = Plan("standard", attacked=ATTACKED, seed=parsed.seed)
     with Live(quiet=True) as live:
         contest = Contest(parsed.out / "scores", None, plan, (), (), LIMIT, device_of("auto"), live)
@@ -73,6 +73,6 @@ def _demo(parsed: Demo) -> None:
     print(f"""
 AUC: how well digits are told from what is no digit, as it is. AAUC: the same
 after an attack that changes each pixel by up to 0.3. GAUC: what is guaranteed
-whatever an attacker does within 0.3. A method without guarantees has a GAUC of 0.
+whatever an attacker does within 0.3; 0 where nothing is guaranteed.
 
 Open this in a browser, it shows all of it: {page}""")

@@ -143,15 +143,15 @@ def browser(profile: Path) -> Iterator[Page]:
 
 
 def shown(path: Path, to: Path) -> None:
-    """What a report says, its first figure and its main table, in few colours, since a file in git is for ever."""
+    """A report from its first figure to its main table, in few colours, since a file in git is for ever."""
     with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as page:
         page.prefer("light")
-        page.open(path, 850)
+        page.open(path, 1200)
         top, bottom = page.run(
-            "[document.querySelector('.said').getBoundingClientRect().top,"
+            "[document.querySelector('h3').getBoundingClientRect().top,"
             " document.querySelector('.table').getBoundingClientRect().bottom]"
         )
-        drawn = page.picture(top - 16, bottom + 16, 850)
+        drawn = page.picture(top - 16, bottom + 16, 1200)
     Image.open(io.BytesIO(drawn)).convert("RGB").quantize(128).save(to, optimize=True)
 
 

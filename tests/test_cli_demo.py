@@ -29,7 +29,8 @@ def test_the_demo_says_what_it_does_and_keeps_what_is_finished(
     assert str(tmp_path / "report" / "index.html") in said.out
     assert (tmp_path / "report" / "index.html").is_file()
 
-    written = {path: path.stat().st_mtime_ns for end in ("weights.safetensors", "*.csv") for path in tmp_path.rglob(end)}
+    made = [path for end in ("weights.safetensors", "*.csv") for path in tmp_path.rglob(end)]
+    written = {path: path.stat().st_mtime_ns for path in made}
     main(["demo", "--out", str(tmp_path)])
     assert said.out == capsys.readouterr().out
     kept = [path for path in written if "report" not in path.parts]

@@ -28,10 +28,10 @@ SHORTER = {
 }
 LONG = {"demo", "reproduce"}  # tested where they are at home
 SETS = {  # stand-ins for the sets that documents name: size, colour, classes
-    **{name: (28, False, 10) for name in ("mnist", "fashion_mnist")},
-    **{name: (28, False, 26) for name in ("emnist_letters", "nist_letters")},
-    **{name: (32, True, 10) for name in ("svhn", "cifar10", "cifar100", "tiny_imagenet", "lsun_classroom")},
-    **{name: (28, False, 10) for name in ("omniglot", "notmnist")},
+    **dict.fromkeys(("mnist", "fashion_mnist"), (28, False, 10)),
+    **dict.fromkeys(("emnist_letters", "nist_letters"), (28, False, 26)),
+    **dict.fromkeys(("svhn", "cifar10", "cifar100", "tiny_imagenet", "lsun_classroom"), (32, True, 10)),
+    **dict.fromkeys(("omniglot", "notmnist"), (28, False, 10)),
 }
 
 

@@ -11,7 +11,7 @@ from certood.report.evaluated import Evaluated
 from certood.report.parts import Picture
 from certood.report.sheets import Sheet, pixels
 
-WITHOUT = 11  # samples of a set without classes
+WITHOUT = 18  # samples of a set without classes: whole rows of nine or six
 MOST = 27  # of one with classes
 SHORT = 2  # letters of a class that leave room for nine images in a row, else there are six
 SEED = 0
