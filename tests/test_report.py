@@ -149,6 +149,11 @@ def test_a_table_in_latex_is_escaped_and_balanced() -> None:
     assert bare.count("{") == bare.count("}")
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")].replace(r"\&", "")
     assert {line.count("&") for line in body.splitlines() if line.endswith(r"\\")} == {3}
+    paper = text.splitlines()[text.splitlines().index(r"r\_1 \& co & \textbf{99.0} & -- & 12.3 \\") + 1 :][:2]
+    assert paper == [
+        r"\quad\scriptsize paper & \scriptsize 99.0 &  & \scriptsize 15.0 \\",
+        r" & \scriptsize (+0.0) &  & \scriptsize ($-$2.7) \\",
+    ]
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
@@ -157,6 +162,19 @@ def test_latex_compiles(written: Path, tmp_path: Path) -> None:
     wrapped = f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}{parts}\\end{{document}}"
     (tmp_path / "all.tex").write_text(wrapped)
     subprocess.run(["pdflatex", "-halt-on-error", "all.tex"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex")
+def test_the_main_table_fits_on_a_page(tmp_path: Path) -> None:
+    """Four out-sets with the paper's numbers: A4 with margins of 2.5 cm."""
+    sets = ("fashion_mnist", "emnist_letters", "cifar10", "uniform_noise")
+    invent(tmp_path / "scores", ("plain", "good80"), sets, rows=20, attacked=5)
+    (tmp_path / "main.tex").write_text(
+        "\\documentclass[10pt]{article}\\usepackage[a4paper,margin=2.5cm]{geometry}\\usepackage{booktabs}\\begin{document}"
+        f"{as_latex(tables(read(tmp_path / 'scores'))[0])}\\end{{document}}"
+    )
+    said = subprocess.run(["pdflatex", "-halt-on-error", "main.tex"], cwd=tmp_path, check=True, stdout=subprocess.PIPE)
+    assert b"Overfull" not in said.stdout
 
 
 def test_a_table_in_html_is_well_formed_and_escaped() -> None:

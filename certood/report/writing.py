@@ -30,8 +30,15 @@ def beside(number: Number, minus: str = "-") -> str:
         return ""
     if number.ours is None:
         return f"{number.paper:.1f}"
+    return f"{number.paper:.1f} {_less(number, minus)}"
+
+
+def _less(number: Number, minus: str) -> str:
+    """Ours less the paper's, in brackets."""
+    if number.ours is None or number.paper is None:
+        return ""
     difference = round(round(number.ours, 1) - round(number.paper, 1), 1) + 0.0  # no -0.0
-    return f"{number.paper:.1f} ({difference:+.1f})".replace("-", minus)
+    return f"({difference:+.1f})".replace("-", minus)
 
 
 def _has_paper(numbers: Sequence[Number]) -> bool:
@@ -131,13 +138,17 @@ def _digits(number: Number, more: bool) -> list[str]:
 
 
 def as_latex(table: Table) -> str:
-    """booktabs, in the paper's layout: a group of columns for each out-set. Needs \\usepackage{booktabs} only."""
+    """booktabs, in the paper's layout: a group of columns for each out-set. Needs \\usepackage{booktabs} only.
+
+    Four out-sets fit on a page, since the differences have a line of their own.
+    """
     own, width = len(table.first), len(table.heads)
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_latex(explained(table))}}}",
         rf"\label{{tab:{table.name}}}",
+        r"\small\setlength{\tabcolsep}{2.5pt}",
     ]
     lines += [rf"\begin{{tabular}}{{l{'r' * (own - 1)}{'r' * width * len(table.groups)}}}", r"\toprule"]
     if table.groups:
@@ -145,13 +156,16 @@ def as_latex(table: Table) -> str:
         lines.append(_latex_row(["" for _ in table.first] + spans))
         firsts = range(own + 1, own + 1 + width * len(table.groups), width)
         lines.append(" ".join(rf"\cmidrule(lr){{{at}-{at + width - 1}}}" for at in firsts))
-    lines.append(_latex_row([*map(_latex, table.first), *(_latex(head) for _ in table.groups for head in table.heads)]))
+    heads = [*table.first, *(head for _ in table.groups for head in table.heads)]
+    lines.append(_latex_row([r"\scriptsize " * (len(head) > LONG) + _latex(head) for head in heads]))
     lines.append(r"\midrule")
     for label, numbers in table.rows:
         lines.append(_latex_row([_latex(label), *map(_bold, numbers)]))
         if _has_paper(numbers):
-            theirs = [rf"\scriptsize {beside(number, '$-$')}" if beside(number) else "" for number in numbers]
+            theirs = ["" if number.paper is None else rf"\scriptsize {number.paper:.1f}" for number in numbers]
+            less = [_less(number, "$-$") for number in numbers]
             lines.append(_latex_row([r"\quad\scriptsize paper", *theirs]))
+            lines.append(_latex_row(["", *(rf"\scriptsize {each}" if each else "" for each in less)]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
 
 
@@ -165,6 +179,7 @@ def _bold(number: Number) -> str:
     return rf"\textbf{{{rounded(number)}}}" if number.best else rounded(number)
 
 
+LONG = 5  # letters of a head that is wider than its numbers
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
