@@ -1,12 +1,19 @@
 """Damaged, missing and forbidden files: one line that names the file, and nothing else on the screen."""
 
+import gzip
+import io
 import os
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from data_files import pictures, png, write_idx, write_parquet
+from PIL import Image
 
+from certood.data import encoded, formats
+from certood.data.places import Place
 from certood.data.sources import ImageSet, load
 from certood.errors import DataError
 
@@ -115,3 +122,67 @@ def test_no_room_for_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
     with pytest.raises(DataError, match="set HF_HOME to another folder"):
         read("own", tmp_path)
+
+
+# ---- files that would do harm ----------------------------------------------------------------------------------------
+
+
+def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    """Half a gigabyte of zeros in half a megabyte, and a header that promises four gigabytes."""
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    shape = b"".join(length.to_bytes(4, "big") for length in (2**20, 64, 64))
+    path.write_bytes(gzip.compress(b"\0\0\x08\x03" + shape + bytes(2**24), 1))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="asks for 4294967296 bytes, and fewer are there"):
+        formats.idx([path])
+    assert tracemalloc.get_traced_memory()[1] < 2**21
+    tracemalloc.stop()
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "LARGE", 2**22)
+    path = tmp_path / "train.npz"
+    np.savez_compressed(path, images=np.zeros((2**12, 64, 64), np.uint8))
+    with pytest.raises(DataError, match=r"images\.npy would take 16777216 bytes, and has"):
+        formats.npz(path)
+    np.savez_compressed(path, images=np.random.default_rng(0).integers(0, 256, (2**11, 64, 64), np.uint8))
+    assert formats.npz(path).length == 2**11
+
+
+def test_an_array_that_says_it_is_larger_than_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.npz"
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (100000, 1000, 1000), }"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(100))
+    with pytest.raises(DataError, match=r"images\.npy would take 100000000000 bytes"):
+        formats.npz(path)
+
+
+def test_a_picture_bomb_is_not_decoded() -> None:
+    """A PNG of 20,000 x 20,000 pixels in 50 kilobytes; refused for its header alone."""
+    bomb = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
+    for data in (bomb.getvalue(), bomb.getvalue()[:100]):
+        with pytest.raises(DataError, match="cannot be decoded"):
+            encoded._pixels(data, "somewhere")
+
+
+def test_no_reader_starts_another_program() -> None:
+    """PIL would hand EPS to Ghostscript."""
+    script = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(script, "EPS")
+    with pytest.raises(DataError, match="cannot identify image file"):
+        encoded._pixels(script.getvalue(), "somewhere")
+
+
+def test_a_path_in_a_parquet_file_is_not_followed(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    Image.new("L", (8, 8)).save(tmp_path / "private.png")
+    (tmp_path / "set").mkdir()
+    for name in (str(tmp_path / "private.png"), "../private.png"):
+        table = pyarrow.table({"image": [{"bytes": None, "path": name}], "label": [0]})
+        pyarrow.parquet.write_table(table, tmp_path / "set" / "train.parquet")
+        with pytest.raises(DataError, match="it is not followed"):
+            encoded.from_files(Place("parquet", (tmp_path / "set" / "train.parquet",))).read(np.arange(1))

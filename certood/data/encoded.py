@@ -23,6 +23,9 @@ from certood.errors import DataError
 
 # In this order; cls is webdataset's, fine_label CIFAR-100's.
 LABELS = ("label", "labels", "fine_label", "cls", "target")
+# PIL's readers of what `places.PICTURES` names, and no reader that would start another program, as that of EPS does.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+MOST_PIXELS = 2**26  # of one image, 200 MB; a larger one is a bomb
 # Seconds for the one question whether the hub answers: its client alone would retry for 20 s and more.
 HUB_PATIENCE = 3.0
 
@@ -62,7 +65,7 @@ def from_files(place: Place) -> Source:
             raise DataError(
                 f"{where}: not readable as {place.kind} ({_reason(error)}); write or download it again"
             ) from None
-    return _source(dataset, where, digest)
+    return _source(dataset, where, digest, own_paths=place.kind == "folder")
 
 
 def from_hub(entry: Entry, hub: str, split: str) -> Source | None:
@@ -88,7 +91,8 @@ def from_hub(entry: Entry, hub: str, split: str) -> Source | None:
     return _source(dataset, f"hub:{hub}", None)
 
 
-def _source(dataset: Any, where: str, digest: str | None) -> Source:
+def _source(dataset: Any, where: str, digest: str | None, own_paths: bool = False) -> Source:
+    """`own_paths`: records name the files that certood found itself."""
     import datasets
 
     features = dataset.features
@@ -108,7 +112,8 @@ def _source(dataset: Any, where: str, digest: str | None) -> Source:
 
     def encoded(indices: Indices) -> list[bytes]:
         records = dataset[indices][column]
-        return [_bytes(record, f"{where}, image {index}") for record, index in zip(records, indices, strict=True)]
+        named = [f"{where}, image {index}" for index in indices]
+        return [_bytes(record, name, own_paths) for record, name in zip(records, named, strict=True)]
 
     def read(indices: Indices) -> list[Pixels]:
         return _decode(encoded(indices), [f"{where}, image {index}" for index in indices])
@@ -141,7 +146,9 @@ def _pixels(data: bytes, where: str) -> Pixels:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:  # before it is decoded
+                raise ValueError(f"{image.width}x{image.height} pixels")
             if "exif" in image.info:
                 image = ImageOps.exif_transpose(image)
             if image.mode.startswith("I;16"):
@@ -150,15 +157,22 @@ def _pixels(data: bytes, where: str) -> Pixels:
                 # By way of RGBA, since PIL warns about palettes with transparency otherwise.
                 image = image.convert("L") if image.mode in ("1", "LA") else image.convert("RGBA").convert("RGB")
             return np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # each of PIL's readers fails in ways of its own on a damaged image
         raise DataError(f"{where}: cannot be decoded ({_reason(error)}); replace or remove it") from None
 
 
-def _bytes(record: dict[str, Any] | None, where: str) -> bytes:
+def _bytes(record: dict[str, Any] | None, where: str, own_paths: bool) -> bytes:
+    """A path that stands in a file is followed only into the cache of `datasets`, where the hub's images are."""
     if record and record["bytes"]:
         return bytes(record["bytes"])
     if not record or not record["path"]:
         raise DataError(f"{where}: empty record; replace or remove it")
+    if not own_paths:
+        from datasets import config
+
+        path = Path(os.path.abspath(record["path"]))  # noqa: PTH100  # the cache itself is made of links
+        if not path.is_relative_to(config.HF_CACHE_HOME):
+            raise DataError(f"{where}: names a file, {record['path']}, instead of holding an image; it is not followed")
     try:
         return Path(record["path"]).read_bytes()
     except OSError as error:

@@ -6,6 +6,7 @@ whose size contradicts its header is an error that names it.
 
 import gzip
 import hashlib
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from certood.errors import DataError
 
 Indices = npt.NDArray[np.int64]
 LARGE = 1 << 30  # bytes: beyond this, digests sample a file instead of reading it
+MOST_PACKED = 100  # times smaller than in memory: more is no image set but a bomb
 
 
 @final
@@ -79,20 +81,36 @@ def from_arrays(images: Any, labels: Any, *, digest: str, where: str, class_name
 def npz(path: Path) -> Source:
     """Arrays `images` and, optionally, `labels`."""
     try:
+        _refuse_bomb(path)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             if "images" not in archive:
                 raise DataError(f"{path}: no array called 'images'; found {', '.join(archive) or 'none'}")
             images, labels = archive["images"], archive.get("labels")
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy each fail in ways of their own on a damaged file
         raise DataError(f"{path}: not a readable npz file ({_short(error)}); write it again with numpy.savez") from None
     return from_arrays(images, labels, digest=digest_of([path]), where=str(path))
+
+
+def _refuse_bomb(path: Path) -> None:
+    """An archive that would be much larger in memory than it is on the disk, or says that it is."""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, kind = read(file)
+            size = math.prod(shape) * kind.itemsize
+            if size > member.file_size or (size > LARGE and size > MOST_PACKED * member.compress_size):
+                raise ValueError(f"{member.filename} would take {size} bytes, and has {member.compress_size} here")
 
 
 def npy(path: Path) -> Source:
     """One array of images without labels, memory-mapped (300K_random_images.npy)."""
     try:
         images = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # a header is Python's notation: numpy, ast and tokenize may fail on it
         raise DataError(f"{path}: not a readable npy file ({_short(error)}); download it again") from None
     return from_arrays(images, None, digest=digest_of([path]), where=str(path))
 
@@ -106,17 +124,24 @@ def idx(paths: Sequence[Path]) -> Source:
 
 
 def _idx_array(path: Path) -> Pixels:
+    # Header: two zero bytes, the type (8: unsigned byte), the number of dimensions, each length as big-endian int32.
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4)
+            lengths = file.read(4 * head[3]) if len(head) == 4 else b""
+            if head[:3] != b"\0\0\x08" or len(lengths) < 4 * head[3]:
+                begins = head.hex() or "with nothing"
+                raise DataError(f"{path}: not an idx file of unsigned bytes (it begins {begins})")
+            shape = tuple(int(length) for length in np.frombuffer(lengths, ">u4"))
+            size = math.prod(shape)
+            most = path.stat().st_size * (1032 if path.suffix == ".gz" else 1)  # gzip cannot pack more tightly
+            data = file.read(size + 1) if size <= most else b""
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({_short(error)}); download it again") from None
-    # Header: two zero bytes, the type (8: unsigned byte), the number of dimensions, each length as big-endian int32.
-    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
-        raise DataError(f"{path}: not an idx file of unsigned bytes (it begins {data[:4].hex() or 'with nothing'})")
-    shape = tuple(int(length) for length in np.frombuffer(data, ">i4", data[3], 4))
-    if (expected := 4 + 4 * data[3] + int(np.prod(shape))) != len(data):
-        raise DataError(f"{path}: {len(data)} bytes where its header {shape} asks for {expected}; download it again")
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+    if len(data) != size:
+        found = "more" if len(data) > size else f"{len(data)}" if size <= most else "fewer"
+        raise DataError(f"{path}: its header {shape} asks for {size} bytes, and {found} are there; download it again")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def cifar(paths: Sequence[Path]) -> Source:
@@ -138,9 +163,12 @@ def svhn_mat(path: Path) -> Source:
     import scipy.io
 
     try:
+        for name, shape, _ in scipy.io.whosmat(path):
+            if math.prod(shape) > MOST_PACKED * path.stat().st_size:
+                raise ValueError(f"{name} would take {math.prod(shape)} bytes")
         content = scipy.io.loadmat(path, variable_names=("X", "y"))
         images, labels = content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1).astype(np.int64)
-    except (ValueError, TypeError, KeyError, IndexError, NotImplementedError, EOFError, OSError, zlib.error) as error:
+    except Exception as error:  # scipy's reader fails in many ways on a damaged file
         raise DataError(f"{path}: not SVHN's .mat file with X and y ({_short(error)}); download it again") from None
     return from_arrays(images, labels % 10, digest=digest_of([path]), where=str(path))
 
@@ -176,7 +204,7 @@ def left_out(paths: Sequence[Path], total: int) -> Indices:
     for path in paths:
         try:
             content = np.load(path) if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
-        except (ValueError, EOFError) as error:
+        except Exception as error:
             raise DataError(f"{path}: not a list of whole numbers ({_short(error)})") from None
         content = content.reshape(-1).astype(np.int64) - LEFT_OUT[path.name]
         if len(content) and (content.min() < 0 or content.max() >= total):
