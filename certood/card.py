@@ -39,4 +39,6 @@ def card(
 
 def title(recipe: Recipe) -> str:
     """GOOD_80 as the paper writes it, and the others by name."""
-    return f"GOOD_{100 * recipe.quantile:g}" if recipe.method == "good" else recipe.method.upper()
+    if recipe.method == "good":
+        return f"GOOD_{100 * recipe.quantile:g}"
+    return "ProoD" if recipe.method == "prood" else recipe.method.upper()

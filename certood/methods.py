@@ -9,19 +9,28 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
+from typing import cast, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from certood.attacks import SignAscent, maximise
 from certood.bounds import Box, max_gap
-from certood.detectors import Softmax
+from certood.detectors import Detector, Joint, Mixture, Softmax
+from certood.discriminators import Discriminated
 from certood.errors import RecipeError
+from certood.mixtures import JointDensity
 
 
 class Method(ABC):
+    """Losses see a network that answers with logits; what its confidence is bounded by, `detector` knows."""
+
     uses_out = True  # whether there is an out-loss at all
+
+    def detector(self, network: nn.Module, sound: bool = False) -> Detector:
+        """What a network that this method trains answers with, and what is guaranteed of it."""
+        return Softmax(network, sound)
 
     def in_loss(self, detector: Softmax, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy -log p_y(x), and the log-probabilities it came from.  # [N], [N, K]"""
@@ -125,6 +134,53 @@ class GOOD(Method):
         return mask[own]
 
 
+@final
+@dataclass(frozen=True)
+class CCU(Method):
+    """Certified Certain Uncertainty (Meinke and Hein 2020): the likelihood of a joint density, log p(x, y).
+
+        in-loss -1/2 log p(x, y),    out-loss -1/2 1/K sum_k log p(x, k)
+
+    The network's logits are log p(x, k) (`certood.mixtures`): cross-entropies and likelihood of the mixtures in one.
+    """
+
+    def detector(self, network: nn.Module, sound: bool = False) -> Detector:
+        return Mixture(cast(JointDensity, network))
+
+    def in_loss(self, detector: Softmax, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        joint = detector.network(x)  # [N, K]
+        return -joint.gather(1, labels[:, None]).squeeze(1) / 2, joint.log_softmax(1)
+
+    def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
+        joint: Tensor = detector.network(x)
+        return -joint.mean(1) / 2
+
+
+@final
+@dataclass(frozen=True)
+class Discriminator(Method):
+    """ProoD's first training: log(1 + exp(-g)) inside, log(1 + exp(g)) outside, there on the upper bound over the box.
+
+    All in-images are of the class "inside", whose logit is g; the other logit is 0. The box is not cut, as in GOOD.
+    """
+
+    def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
+        out = detector.network(Box.around(x, eps, cut=False) if eps > 0 else x)  # [M, 2]
+        return softplus((out.upper if eps > 0 else out)[:, 0])
+
+
+@final
+@dataclass(frozen=True)
+class ProoD(Method):
+    """ProoD's second training (Meinke, Bitterwolf, Hein 2022): OE's losses on the joint model, discriminator fixed."""
+
+    def detector(self, network: nn.Module, sound: bool = False) -> Detector:
+        return Joint(cast(Discriminated, network), sound)
+
+    def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
+        return cross_entropy_to_uniform(detector, x)
+
+
 def cross_entropy_to_uniform(detector: Softmax, x: Tensor) -> Tensor:
     return -detector.log_probs(x).mean(1)  # [M]
 
@@ -139,4 +195,7 @@ def confidence_upper_bound_loss(gap: Tensor) -> Tensor:
     return torch.log1p(gap.square() / 2)
 
 
-METHODS: dict[str, type[Method]] = {"plain": Plain, "oe": OE, "ceda": CEDA, "acet": ACET, "good": GOOD}
+METHODS: dict[str, type[Method]] = {
+    **{"plain": Plain, "oe": OE, "ceda": CEDA, "acet": ACET, "ccu": CCU, "good": GOOD, "prood": ProoD},
+    "discriminator": Discriminator,
+}

@@ -36,14 +36,22 @@ def build(name: str, channels: int, size: int, classes: int) -> nn.Sequential:
         raise NetworkError(f"no network is called {name!r}; there are {', '.join(ARCHITECTURES)}")
     if channels < 1 or size < 4 or classes < 2:
         raise NetworkError(f"a network needs channels >= 1, size >= 4, classes >= 2, not {channels}, {size}, {classes}")
+    layers, features = stack(ARCHITECTURES[name], channels, size)
+    return nn.Sequential(*layers, nn.Linear(features, classes))
+
+
+def stack(architecture: Architecture, channels: int, size: int, pool: int = 1) -> tuple[list[nn.Module], int]:
+    """All layers before the last, and how many features they give; `pool` averages after the convolutions."""
     layers: list[nn.Module] = []
-    architecture = ARCHITECTURES[name]
     for width, stride in architecture.convolutions:
         layers += [nn.Conv2d(channels, width, kernel_size=3, stride=stride, padding=1), nn.ReLU()]
         channels, size = width, (size - 1) // stride + 1
+    if pool > 1:
+        layers.append(nn.AvgPool2d(pool))
+        size //= pool
     layers.append(nn.Flatten())
     features = channels * size * size
     for width in architecture.hidden:
         layers += [nn.Linear(features, width), nn.ReLU()]
         features = width
-    return nn.Sequential(*layers, nn.Linear(features, classes))
+    return layers, features

@@ -39,7 +39,7 @@ class Answers(nn.Module):
     def forward(self, x: Any) -> Any:
         with self.autocast():
             out = self.network(x)
-        return out.float() if isinstance(out, Tensor) else out
+        return out.float() if isinstance(out, Tensor) and out.dtype != torch.float64 else out
 
 
 @final

@@ -20,7 +20,7 @@ def mnist(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None 
     if scale == "cpu":
         return _for_two_cores(replace(base, lr=2e-3), epochs)
     paper = replace(
-        base,
+        _published_discriminator(base),
         out_set="tiny_images",
         network="L",
         epochs=420 if epochs is None else epochs,
@@ -35,6 +35,8 @@ def mnist(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None 
         eps_start=10,
         eps_ramp=120,
     )
+    if method == "ccu":  # its own paper's: in- and out-loss weigh the same from the first step on
+        return replace(paper, kappa=1.0, kappa_start=0, kappa_ramp=0)
     return replace(paper, kappa_ramp=0, eps_start=6, eps_ramp=0) if method == "acet" else paper
 
 
@@ -60,17 +62,20 @@ def demo(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None =
 
 def _for_two_cores(base: Recipe, epochs: int | None) -> Recipe:
     """kappa and eps rise together from 10 % to 50 % of the run: steeper ramps collapse to the uniform answer."""
+    if base.method == "ccu":  # as in its own paper; its halved losses settle without a ramp
+        base = replace(base, kappa=1.0)
     if base.method == "acet":  # an attack at every step: forty forward and backward passes are too many here
         base = replace(base, attack_steps=10)
     epochs = 20 if epochs is None else epochs
     start, ramp = 0.1 * epochs, 0.4 * epochs
-    return replace(base, epochs=epochs, kappa_start=start, kappa_ramp=ramp, eps_start=start, eps_ramp=ramp)
+    base = replace(base, epochs=epochs, discriminator_epochs=epochs)
+    return replace(base, kappa_start=start, kappa_ramp=ramp, eps_start=start, eps_ramp=ramp)
 
 
 def _colour_paper(base: Recipe, baseline_lr: float, policy: Policy, epochs: int | None) -> Recipe:
     """GOOD starts from a CEDA run and so with a kappa that is past its zero; the baselines start from scratch."""
     common = replace(
-        base,
+        _published_discriminator(base),
         out_set="tiny_images",
         network="XL",
         autoaugment=policy,
@@ -79,6 +84,7 @@ def _colour_paper(base: Recipe, baseline_lr: float, policy: Policy, epochs: int 
         weight_decay=0.005 / 128,
         lr_schedule="steps",
         ramps="epoch",
+        mixture_lr=1e-5 / 128,
     )
     if base.method == "good":
         ramps = replace(common, kappa_start=-2, kappa_ramp=300, eps_start=4, eps_ramp=200)
@@ -89,6 +95,34 @@ def _colour_paper(base: Recipe, baseline_lr: float, policy: Policy, epochs: int 
     return replace(baseline, kappa_start=60, kappa_ramp=300)
 
 
+def _published_discriminator(base: Recipe) -> Recipe:
+    return replace(base, discriminator="D", discriminator_epochs=1000, discriminator_lr=1e-4)
+
+
+def discriminator_of(chosen: Recipe) -> Recipe:
+    """What a ProoD run trains first. As published: 1,000 epochs, kappa and eps rising over 300 of them, lr times 0.2 at
+    500, 750 and 850; here the same shares of however many epochs."""
+    epochs = chosen.discriminator_epochs
+    milestones = tuple(round(share * epochs) for share in (0.5, 0.75, 0.85))
+    return replace(
+        chosen,
+        method="discriminator",
+        network=chosen.discriminator,
+        start_from="",
+        epochs=epochs,
+        optimiser="adam",
+        adam_eps=1e-8,
+        lr=chosen.discriminator_lr,
+        lr_milestones=milestones if chosen.lr_schedule == "steps" else (),
+        weight_decay=5e-4,
+        kappa=1.0,
+        kappa_start=0.0,
+        kappa_ramp=0.3 * epochs,
+        eps_start=0.0,
+        eps_ramp=0.3 * epochs,
+    )
+
+
 RECIPES: dict[str, Callable[..., Recipe]] = {"mnist": mnist, "svhn": svhn, "cifar10": cifar10, "demo": demo}
 
 
@@ -97,4 +131,7 @@ def recipe(name: str, method: MethodName = "good", scale: Scale = "cpu", epochs:
         raise RecipeError(f"no recipe is called {name!r}; there are {', '.join(RECIPES)}")
     for field, value, kind in (("method", method, MethodName), ("scale", scale, Scale)):
         check(field, value, kind)
+    if method == "discriminator":
+        chosen = RECIPES[name]("prood", scale)
+        return discriminator_of(replace(chosen, discriminator_epochs=epochs or chosen.discriminator_epochs))
     return RECIPES[name](method, scale, epochs)

@@ -18,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from certood import locks, networks
+from certood import locks
+from certood.building import network_of
 from certood.contents import check
 from certood.errors import CertoodError, NetworkError, RunError
 from certood.files import parse_json, read_text, write, write_text
@@ -54,6 +55,11 @@ class Run:
     def state(self) -> Path:
         return self.folder / "state" / "last.pt"
 
+    @property
+    def first(self) -> "Run":
+        """What was trained first, where a recipe asks for two trainings."""
+        return Run(self.folder / "discriminator")
+
     def exists(self) -> bool:
         return (self.folder / "recipe.json").is_file()
 
@@ -69,7 +75,7 @@ class Run:
         if not resume:
             if self.finished():
                 raise RunError(f"{self.folder} holds a finished run; choose another --out")
-            if not self.state.exists():
+            if not self.resumable():
                 raise RunError(f"{self.folder} holds a run that failed; delete it, or choose another --out")
             raise RunError(f"{self.folder} holds an unfinished run; add --resume to go on, or choose another --out")
         self.check_recipe(recipe)
@@ -82,9 +88,12 @@ class Run:
             raise RunError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
         write_text(self.folder / "recipe.json", recipe.to_json())
 
+    def resumable(self) -> bool:
+        return self.state.exists() or (self.first.exists() and (self.first.finished() or self.first.resumable()))
+
     def discard_unless_resumable(self) -> None:
         """Leave nothing behind of a run that never came to a checkpoint."""
-        if not (self.finished() or self.state.exists()):
+        if not (self.finished() or self.resumable()):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextmanager
@@ -150,7 +159,7 @@ class Run:
         class_names = _class_names(self.weights)
         try:
             with torch.device("meta"):  # takes no memory, however large the recipe says that the network is
-                network = networks.build(recipe.network, recipe.channels, recipe.size, len(class_names))
+                network = network_of(recipe, len(class_names))
         except (RuntimeError, TypeError, OverflowError) as error:
             reason = str(error).splitlines()[0]
             raise RunError(f"{self.folder / 'recipe.json'} asks for no possible network ({reason})") from None

@@ -13,7 +13,7 @@ import tyro
 from certood.errors import RecipeError
 from certood.files import parse_json
 
-MethodName = Literal["plain", "oe", "ceda", "acet", "good"]
+MethodName = Literal["plain", "oe", "ceda", "acet", "ccu", "good", "prood", "discriminator"]
 Scale = Literal["paper", "cpu"]
 Policy = Literal["none", "cifar10", "svhn"]
 
@@ -89,6 +89,18 @@ class Recipe:
     """of everything random"""
     attack_steps: int = 40
     """of the attack inside the training loop (acet only)"""
+    components: int = 100
+    """Gaussians of each mixture (ccu only)"""
+    mixture_lr: float = 1e-5
+    """learning rate of the mixtures, which drops as lr does (ccu only)"""
+    discriminator: str = "DS"
+    """D as published, DS smaller; it is trained first (prood only)"""
+    discriminator_epochs: int = 20
+    """passes over the in-distribution set for it (prood only)"""
+    discriminator_lr: float = 1e-3
+    """its learning rate, with adam (prood only)"""
+    discriminator_shift: float = 3.0
+    """added to its answer once it is trained (prood only)"""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     """of training, as Lightning Fabric names it"""
 
@@ -127,10 +139,13 @@ class Recipe:
 
 
 LARGEST_BATCH = 65_536  # all of MNIST; a slip of the hand beyond it ends with the machine's memory, without a word
-POSITIVE = ("channels", "size", "epochs", "batch_size", "lr", "adam_eps", "attack_steps")
+POSITIVE = (
+    *("channels", "size", "epochs", "batch_size", "lr", "adam_eps", "attack_steps", "components"),
+    *("discriminator_epochs", "discriminator_lr"),
+)
 NOT_NEGATIVE = (
     *("in_limit", "out_limit", "quantile", "lr_warmup", "weight_decay", "clip_gradient", "kappa", "kappa_ramp"),
-    *("eps", "eps_ramp", "crop_padding", "out_margin", "seed"),
+    *("eps", "eps_ramp", "crop_padding", "out_margin", "seed", "mixture_lr"),
 )
 
 

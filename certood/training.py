@@ -18,17 +18,18 @@ from certood.card import card
 from certood.data.sources import ImageSet
 from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
+from certood.discriminators import Discriminated
 from certood.errors import LostProcess, NoGuarantee, RunError, TrainingFailed
 from certood.files import reason
 from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
 from certood.machine import Machine, agreed, launch
-from certood.methods import GOOD, Method
+from certood.methods import GOOD
 from certood.objective import Step
 from certood.progress import Progress
 from certood.ranks import leads
-from certood.recipes import Recipe
-from certood.runs import Run, digest
+from certood.recipes import Recipe, discriminator_of
+from certood.runs import Run, digest, load_weights
 from certood.schedules import Ramp
 from certood.tally import DIVERGED, Tally, Watch
 from certood.team import together
@@ -51,41 +52,51 @@ def train(
     run, machine = Run(Path(folder)), machine or Machine()
     if leads() and run.prepare(recipe, resume):
         return run
-    method = method_of(recipe)
+    method_of(recipe)  # what is wrong with it is told before processes are started
     fabric = launch(machine, recipe)
     with together(fabric):
-        sets = image_sets(recipe, data)
-        network = initial_network(recipe, sets.in_set.classes)
-        with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
-            if fabric.broadcast(finished):  # by another process, since we looked
-                return run
-            try:
-                if fabric.is_global_zero:
-                    run.create(recipe)
-                fabric.barrier()
-                with stop_requests() as stop, together(fabric):
-                    _loop(fabric, recipe, method, network, sets, run, machine, stop, quiet)
-            except TrainingFailed:
-                raise  # the folder stays: its log tells how it came to that
-            except BaseException as error:
-                if fabric.is_global_zero:
-                    run.discard_unless_resumable()
-                if isinstance(error, OSError):
-                    raise RunError(f"{folder}: {reason(error)}; mend that and add --resume") from None
-                if isinstance(error, LostProcess):
-                    raise LostProcess(f"{error}; {_left(run)}") from None
-                raise
+        _run(fabric, recipe, run, data, machine, resume, quiet)
     return run
 
 
+def _run(
+    fabric: Fabric, recipe: Recipe, run: Run, data: Path | None, machine: Machine, resume: bool, quiet: bool
+) -> None:
+    sets = image_sets(recipe, data)
+    network = initial_network(recipe, sets)
+    with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
+        if fabric.broadcast(finished):  # by another process, since we looked
+            return
+        try:
+            if fabric.is_global_zero:
+                run.create(recipe)
+            fabric.barrier()
+            if isinstance(network, Discriminated):  # which is a training of its own, in a folder inside this one
+                _run(fabric, discriminator_of(recipe), run.first, data, machine, resume=True, quiet=quiet)
+                fabric.barrier()  # until its weights are written
+                load_weights(network.discriminator, run.first.weights)
+                network.fix(recipe.discriminator_shift)
+            with stop_requests() as stop, together(fabric):
+                _loop(fabric, recipe, network, sets, run, machine, stop, quiet)
+        except TrainingFailed:
+            raise  # the folder stays: its log tells how it came to that
+        except BaseException as error:
+            if fabric.is_global_zero:
+                run.discard_unless_resumable()
+            if isinstance(error, OSError):
+                raise RunError(f"{run.folder}: {reason(error)}; mend that and add --resume") from None
+            if isinstance(error, LostProcess):
+                raise LostProcess(f"{error}; {_left(run)}") from None
+            raise
+
+
 def _left(run: Run) -> str:
-    return "the same command with --resume goes on" if run.state.exists() else "nothing was saved yet: start again"
+    return "the same command with --resume goes on" if run.resumable() else "nothing was saved yet: start again"
 
 
 def _loop(
     fabric: Fabric,
     recipe: Recipe,
-    method: Method,
     network: nn.Module,
     sets: Sets,
     run: Run,
@@ -93,10 +104,11 @@ def _loop(
     stop: Stop,
     quiet: bool,
 ) -> None:
+    method = method_of(recipe)
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
     optimise = Step(fabric, recipe, method, network, optimiser_of(recipe, network), machine.accumulate)
     optimiser, device, augment = optimise.optimiser, fabric.device, augmentation(recipe)
-    measured = Softmax(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
+    measured = method.detector(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
     batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
     per_epoch, total = batches.per_epoch, recipe.epochs * batches.per_epoch
     kappa_at = Ramp(recipe.kappa, recipe.kappa_start, recipe.kappa_ramp)
@@ -126,7 +138,7 @@ def _loop(
             now = epoch if recipe.ramps == "epoch" else step / per_epoch
             kappa, eps = (kappa_at(now), eps_at(now)) if method.uses_out else (0.0, 0.0)
             for group in optimiser.param_groups:
-                group["lr"] = lr_at(now)
+                group["lr"] = lr_at(now) * group["share"]
 
             x = augment(images.to(device), generator(recipe.seed, "augment in", step, device=device))
             x_out = augment(out_images.to(device), generator(recipe.seed, "augment out", step, device=device))
@@ -171,7 +183,7 @@ def _loop(
         last = total - 1
         x_out = augment(batches[last].out_images.to(device), generator(recipe.seed, "augment out", last, device=device))
         with diverging(recipe.epochs):
-            journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), measured, x_out, recipe.eps))
+            journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), Softmax(network), x_out, recipe.eps))
     accuracy = test_accuracy(network, sets.test_set, device)
     journal.finish(weights, sets.in_set.class_names, card(recipe, sets, journal.rows, accuracy, digest(weights)))
 

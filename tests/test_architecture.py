@@ -15,9 +15,9 @@ errors ranks contents files locks verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
 boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
-networks detectors
+networks discriminators mixtures detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
-methods schedules settings recipes
+methods schedules settings recipes building
 data.entries data.order data.views data.formats data.noise data.demo data.places
 data.encoded data.sources data.catalogue data.stream data.augment data
 runs certificates assembly card images calibration guard adapters team evaluation filing contest

@@ -14,7 +14,7 @@ from certood.errors import RecipeError
 from certood.recipes import RECIPES, Recipe, recipe
 from certood.schedules import Ramp
 
-METHODS = ("plain", "oe", "ceda", "acet", "good")
+METHODS = ("plain", "oe", "ceda", "acet", "ccu", "good", "prood", "discriminator")
 ALL = [(name, method, scale) for name in RECIPES for method in METHODS for scale in ("cpu", "paper")]
 ALL = [each for each in ALL if each[0] != "demo" or each[2] == "cpu"]
 

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -53,6 +53,11 @@ class ImageSet:
         """[n] int64, -1 where the set has none."""
         indices = self._checked(indices)
         return np.full(len(indices), -1, np.int64) if self._labels is None else self._labels[indices]
+
+    def as_class(self, label: int, class_names: tuple[str, ...]) -> "ImageSet":
+        """The same images, all of one class among others."""
+        labels = np.full(len(self), label, np.int64)
+        return replace(self, classes=len(class_names), class_names=class_names, _labels=labels)
 
     def _checked(self, indices: npt.NDArray[Any]) -> Indices:
         indices = np.asarray(indices, np.int64)
