@@ -96,7 +96,7 @@ def test_the_gradient_reaches_every_parameter(method: Method) -> None:
 @pytest.mark.parametrize("method", OUT, ids=repr)
 def test_the_out_loss_alone_reaches_the_first_layer(method: Method) -> None:
     detector, _, _, x_out = problem(method)
-    method.out_loss(detector, x_out, 0.005).mean().backward()
+    method.out_loss(detector, x_out, 0.0005).mean().backward()
     assert learning(detector.network)[0].grad.abs().sum() > 0
 
 
