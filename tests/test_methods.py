@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from certood import discriminators, networks
 from certood.assembly import method_of, optimiser_of
 from certood.bounds import Box, logit_gaps
+from certood.building import network_of
 from certood.detectors import Softmax
 from certood.discriminators import Discriminated
 from certood.errors import RecipeError
@@ -240,15 +241,20 @@ PAPER = [(name, method) for name in ("mnist", "svhn", "cifar10") for method in M
 def test_one_step_of_every_paper_recipe(name: str, method: str) -> None:
     chosen = replace(recipe(name, method, "paper"), attack_steps=2)
     torch.manual_seed(0)
-    network = networks.build(chosen.network, chosen.channels, chosen.size, 10)
+    network = network_of(chosen, 10)
+    if isinstance(network, Discriminated):
+        network.fix(chosen.discriminator_shift)
+    if isinstance(network, JointDensity):
+        nn.init.eye_(network.metric)
     shape = (2, chosen.channels, chosen.size, chosen.size)
     optimiser = optimiser_of(chosen, network)
-    before = network[0].weight.detach().clone()
-    method_loss = method_of(chosen)
-    total(method_loss, Softmax(network), torch.rand(shape), torch.tensor([1, 2]), torch.rand(shape), 0.01).backward()
+    before = [weight.detach().clone() for weight in learning(network)]
+    labels = torch.tensor([0, 0] if method == "discriminator" else [1, 2])
+    total(method_of(chosen), Softmax(network), torch.rand(shape), labels, torch.rand(shape), 1e-4).backward()
     optimiser.step()
-    assert not torch.equal(before, network[0].weight)
-    assert all(weight.isfinite().all() for weight in network.parameters())
+    for old, new in zip(before, learning(network), strict=True):
+        assert new.isfinite().all()
+        assert not torch.equal(old, new)
 
 
 def summed(chosen: Recipe) -> tuple[type[torch.optim.Optimizer], dict[str, float | bool]]:
