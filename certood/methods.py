@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from certood.attacks import SignAscent, maximise
-from certood.bounds import Box, max_gap
+from certood.bounds import Box, keeping, max_gap
 from certood.detectors import Detector, Joint, Mixture, Softmax
 from certood.discriminators import Discriminated
 from certood.errors import RecipeError
@@ -114,8 +114,15 @@ class GOOD(Method):
     def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         if eps == 0 or self.quantile == 0:  # no bound is needed
             return confidence_upper_bound_loss(clean_gap(detector, x))
-        gaps = self.bounds(detector, x, eps)
-        hard = ~self.guaranteed(gaps.detach())
+        if self.quantile == 1:
+            return confidence_upper_bound_loss(self.bounds(detector, x, eps))
+        with torch.no_grad(), keeping(len(x)) as kept:
+            bounds = self.bounds(detector, x, eps)
+        easy = self.guaranteed(bounds)
+        gaps, hard = torch.zeros_like(bounds), ~easy
+        if easy.any():
+            with kept.again(easy.nonzero().squeeze(1)):
+                gaps = gaps.masked_scatter(easy, self.bounds(detector, x[easy], eps))
         if hard.any():
             gaps = gaps.masked_scatter(hard, clean_gap(detector, x[hard]))
         return confidence_upper_bound_loss(gaps)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from certood import Box, max_gap, networks
-from certood.bounds.affine import signed
+from certood.bounds import keeping
+from certood.bounds.affine import apart, signed
 
 CASES = {
     "linear": (F.linear, (5, 6), (4, 6), {}),
@@ -82,6 +83,64 @@ def test_an_end_that_overflows_leaves_no_bound() -> None:
     box = nn.Linear(2, 3)(Box(torch.full((1, 2), -largest), torch.full((1, 2), largest)))
     assert (box.lower.isnan() | (box.lower == -torch.inf)).all()
     assert (box.upper.isnan() | (box.upper == torch.inf)).all()
+
+
+# ---- a second pass over some of the samples --------------------------------------------------------------------------
+
+
+class InPlace(nn.Module):
+    """Changes the answer of a layer after it was kept, through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(torch.flatten(x, 1))
+        F.relu(x.view(-1, 8), inplace=True)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", ["XS", "in place"])
+def test_a_second_pass_gives_the_same_bounds_and_gradients(name: str, layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    network = networks.build("XS", 1, 28, 10) if name == "XS" else InPlace()
+    x = (torch.rand(9, 1, 28, 28) if name == "XS" else torch.rand(9, 1, 2, 3)).to(memory_format=layout)
+    network, box, rows = network.to(memory_format=layout), Box.around(x, 0.1), torch.tensor([7, 2, 3])
+    with torch.no_grad(), keeping(len(x)) as kept:
+        first = max_gap(network, box)
+    with kept.again(rows):
+        second = max_gap(network, box.select(rows))
+    alone = max_gap(network, box.select(rows))
+    torch.testing.assert_close(second, first[rows])
+    gradients = [torch.autograd.grad(bound.sum(), list(network.parameters())) for bound in (second, alone)]
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+
+
+def test_a_second_pass_computes_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, box, count = networks.build("XS", 1, 28, 10), Box.around(torch.rand(5, 1, 28, 28), 0.1), []
+    monkeypatch.setattr("certood.bounds.affine.apart", lambda *ends: count.append(1) or apart(*ends))
+    with torch.no_grad(), keeping(5) as kept:
+        network(box)
+    assert len(count) == 5
+    with kept.again(torch.tensor([0, 4])):
+        network(box.select(torch.tensor([0, 4])))
+    assert len(count) == 5
+    network(box)  # outside nothing is remembered
+    assert len(count) == 10
+
+
+def test_what_is_not_of_these_samples_is_computed_again() -> None:
+    """A layer whose rows are no samples: here every image is cut into two."""
+    linear = nn.Linear(3, 4)
+    network = nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten(0, 1), linear, nn.Unflatten(0, (-1, 2)), nn.Flatten(1))
+    box, rows = Box.around(torch.rand(5, 6), 0.1), torch.tensor([1, 3])
+    with torch.no_grad(), keeping(5) as kept:
+        first = network(box).upper
+    with kept.again(rows):
+        assert torch.equal(network(box.select(rows)).upper, first[rows])
 
 
 # ---- low precision, in training only ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from certood import discriminators, networks
 from certood.assembly import method_of, optimiser_of
-from certood.bounds import Box, logit_gaps
+from certood.bounds import Box, logit_gaps, max_gap
 from certood.building import network_of
 from certood.detectors import Softmax
 from certood.discriminators import Discriminated
@@ -212,13 +212,30 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("quantile", "eps", "clean", "boxes"), [(1.0, 0.05, 0, 7), (1.0, 0.0, 7, 0), (0.0, 0.05, 7, 0), (0.6, 0.05, 3, 7)]
+    ("quantile", "eps", "clean", "boxes"),
+    [(1.0, 0.05, 0, 7), (1.0, 0.0, 7, 0), (0.0, 0.05, 7, 0), (0.6, 0.05, 3, 7 + 4)],
 )
 def test_good_computes_nothing_that_cannot_matter(quantile: float, eps: float, clean: int, boxes: int) -> None:
     detector, _, _, x_out = problem()
     counting = Counting(detector.network)
     GOOD(quantile).out_loss(Softmax(counting), x_out, eps)
     assert (counting.clean, counting.boxes) == (clean, boxes)
+
+
+def test_the_quantile_loss_is_that_of_its_formula_and_so_are_the_gradients() -> None:
+    """The easy samples' interval pass takes its numbers from the pass that chose them."""
+    detector, _, _, x_out = problem()
+    method, weights, found = GOOD(0.6), list(detector.network.parameters()), []
+    for way in ("kept", "formula"):
+        if way == "kept":
+            loss = method.out_loss(detector, x_out, 0.05)
+        else:
+            bounds, logits = max_gap(detector.network, Box.around(x_out, 0.05, cut=False)), detector.network(x_out)
+            easy = bounds <= bounds.sort().values[3]  # floor(0.6 * 7) = 4 of them
+            loss = torch.log1p(torch.where(easy, bounds, logits.amax(1) - logits.amin(1)).square() / 2)
+        found.append((loss, *torch.autograd.grad(loss.mean(), weights)))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-7)
 
 
 def test_acet_attacks_inside_the_box_and_never_does_worse_than_the_image() -> None:

@@ -10,7 +10,10 @@ here is memory traffic: scratch is reused in place, and the gradient of the weig
 is gathered in one buffer. Under autocast both products are computed in its precision and the gradients of W in W's own.
 """
 
-from typing import Any, final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +22,80 @@ from torch.autograd.function import once_differentiable
 
 Ends = tuple[Tensor, Tensor]
 SIGNS = 2**18  # numbers of a weight whose signs are held at once: what a cache holds
+
+
+class Layer(NamedTuple):
+    """What one layer of an interval pass computed."""
+
+    ends: Ends
+    versions: tuple[int, int]
+    weight: Tensor  # in the precision of the products
+    size: Tensor  # |weight|
+
+
+@final
+class Kept:
+    """An interval pass that goes again over some of its samples, now with gradients, and computes no product twice.
+
+    >>> network, box = torch.nn.Linear(2, 3), Box(torch.zeros(4, 2), torch.ones(4, 2))
+    >>> with torch.no_grad(), keeping(4) as kept:
+    ...     bounds = network(box).upper.amax(1)
+    >>> rows = bounds.argsort()[:2]
+    >>> with kept.again(rows):
+    ...     network(box.select(rows)).upper.requires_grad
+    True
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.layers: list[Layer] = []
+        self.rows: Tensor | None = None
+
+    @contextmanager
+    def again(self, rows: Tensor) -> Iterator[None]:
+        """Inside, the same network on the Box of these rows takes its layers' answers from the first pass."""
+        self.rows = rows
+        token = ACTIVE.set(self)
+        try:
+            yield
+        finally:
+            ACTIVE.reset(token)
+            self.layers.clear()
+
+    def store(self, ends: Ends, weight: Tensor, size: Tensor) -> None:
+        self.layers.append(Layer(ends, (ends[0]._version, ends[1]._version), weight, size))
+
+    def next(self) -> Layer | None:
+        """The next layer, its ends those of the chosen samples; None where they are not what was computed."""
+        if self.rows is None or not self.layers:
+            return None
+        layer = self.layers.pop(0)
+        if len(layer.ends[0]) != self.samples:
+            return None
+        if layer.versions != (layer.ends[0]._version, layer.ends[1]._version):  # changed in place since
+            return None
+        lower, upper = (chosen(end, self.rows) for end in layer.ends)
+        return layer._replace(ends=(lower, upper))
+
+
+def chosen(images: Tensor, rows: Tensor) -> Tensor:
+    """Samples in the layout of the whole."""
+    if images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last):
+        return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+    return images.index_select(0, rows)
+
+
+ACTIVE: ContextVar[Kept | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def keeping(samples: int) -> Iterator[Kept]:
+    kept = Kept(samples)
+    token = ACTIVE.set(kept)
+    try:
+        yield kept
+    finally:
+        ACTIVE.reset(token)
 
 
 def halves(lower: Tensor, upper: Tensor) -> Ends:
@@ -33,19 +110,34 @@ def apart(centre: Tensor, radius: Tensor) -> Ends:
     return centre.sub_(radius), upper
 
 
+def passed(
+    ctx: Any, product: Any, lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any
+) -> Ends:
+    """The forward half of both layers."""
+    kept = ACTIVE.get()
+    layer = None if kept is None else kept.next()
+    lower, upper, used, offset = lowered(lower, upper, weight, bias)
+    if layer is not None:
+        used = layer.weight
+    size = used.abs() if layer is None else layer.size
+    centre, radius = halves(lower, upper)
+    ctx.save_for_backward(centre, radius, used, size)
+    if layer is not None:
+        return layer.ends
+    ends = apart(product(centre, used, offset, *settings), product(radius, size, None, *settings))
+    if kept is not None and kept.rows is None:
+        kept.store(ends, used, size)
+    return ends
+
+
 @final
 class LinearEnds(torch.autograd.Function):
     """The ends of W z + b for z between two ends, samples in rows."""
 
     @staticmethod
     def forward(ctx: Any, lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None) -> Ends:
-        lower, upper, used, offset = lowered(lower, upper, weight, bias)
-        size = used.abs()
-        centre, radius = halves(lower, upper)
-        ctx.save_for_backward(centre, radius, used, size)
         ctx.grad_dtype, ctx.biased = weight.dtype, bias is not None
-        out = F.linear(centre, used, offset)
-        return apart(out, radius @ size.T)
+        return passed(ctx, F.linear, lower, upper, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -67,14 +159,9 @@ class ConvolutionEnds(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, lower: Tensor, upper: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Ends:
-        lower, upper, used, offset = lowered(lower, upper, weight, bias)
-        size = used.abs()
-        centre, radius = halves(lower, upper)
-        ctx.save_for_backward(centre, radius, used, size)
         ctx.grad_dtype, ctx.settings = weight.dtype, settings
         ctx.biases = None if bias is None else bias.shape
-        out = F.conv2d(centre, used, offset, *settings)
-        return apart(out, F.conv2d(radius, size, None, *settings))
+        return passed(ctx, F.conv2d, lower, upper, weight, bias, *settings)
 
     @staticmethod
     @once_differentiable
