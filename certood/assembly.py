@@ -111,10 +111,12 @@ def optimiser_of(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
         mixtures = [*network.inside.parameters(), *network.outside.parameters()]
         groups.append({"params": mixtures, "share": recipe.mixture_lr / recipe.lr, "weight_decay": 0.0})
     optimiser: torch.optim.Optimizer
+    fused = recipe.precision != "16-mixed"  # one pass over the weights; there it would unscale the gradients itself
+    decay = recipe.weight_decay
     if recipe.optimiser == "sgd":
-        optimiser = torch.optim.SGD(groups, recipe.lr, momentum=0.9, nesterov=True, weight_decay=recipe.weight_decay)
+        optimiser = torch.optim.SGD(groups, recipe.lr, momentum=0.9, nesterov=True, weight_decay=decay, fused=fused)
     else:
-        optimiser = torch.optim.Adam(groups, recipe.lr, eps=recipe.adam_eps, weight_decay=recipe.weight_decay)
+        optimiser = torch.optim.Adam(groups, recipe.lr, eps=recipe.adam_eps, weight_decay=decay, fused=fused)
     if isinstance(network, JointDensity):
         optimiser.register_step_post_hook(lambda *_: network.keep_apart())
     return optimiser

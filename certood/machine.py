@@ -1,6 +1,8 @@
 """Where a run is executed: device, processes, precision. Lightning Fabric does the work; processes share each batch."""
 
+import ctypes
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, cast, final
 
@@ -64,7 +66,24 @@ def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
     fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
     fabric.launch()
+    hold_memory()
     return fabric
+
+
+HEAP, TRIM = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+MOST = 2**31 - 1  # bytes; the largest number that mallopt takes
+
+
+def hold_memory() -> None:
+    """Tell glibc to keep what a step frees, up to 2 GB: the next step asks for the same.
+
+    Otherwise every large tensor is mapped and handed back, and a training step spends a part of its time in page faults
+    (benchmarks/RESULTS.md). Other C libraries have no such switch, and it changes no number.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(HEAP, MOST)
+        library.mallopt(TRIM, MOST)
 
 
 @final

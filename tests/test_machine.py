@@ -1,5 +1,8 @@
 """What processes share and agree on."""
 
+import platform
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -57,3 +60,26 @@ def test_shares_make_up_the_batch_and_come_back_in_its_order(processes: int, par
 def test_parts_and_processes_divide_a_batch() -> None:
     with pytest.raises(RecipeError, match=r"1 processes cannot share batches of 128 evenly in 3 parts each"):
         launch(Machine(accumulate=3), recipe("demo"))
+
+
+FAULTS = """
+import resource, sys, torch
+from certood.machine import hold_memory
+if sys.argv[1] == "held":
+    hold_memory()
+torch.set_num_threads(1)
+torch.ones(12_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    torch.ones(12_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
+    faults = {}
+    for way in ("held", "as it comes"):
+        run = subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True, check=True)
+        faults[way] = int(run.stdout)
+    assert faults["held"] < 0.1 * faults["as it comes"]
