@@ -48,7 +48,9 @@ def image_sets(recipe: Recipe, folder: Path | None) -> Sets:
         raise DataError(f"{recipe.in_set} has no labels to learn; an in-distribution set needs two classes or more")
     out_set, method = None, method_of(recipe)
     if method.uses_out:
-        out_set = of(recipe.out_set, "train", margin=recipe.out_margin, limit=recipe.out_limit or None)
+        out_set = of(
+            recipe.out_set, "train", margin=recipe.out_margin, limit=recipe.out_limit or None, to_train_against=True
+        )
     test_set = _test_set(recipe, folder, in_set, of)
     if isinstance(method, Discriminator):
         return Sets(in_set.as_class(0, SIDES), out_set, test_set and test_set.as_class(0, SIDES))

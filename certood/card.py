@@ -1,6 +1,6 @@
 """card.md: what was trained, on what, and what came out, for whoever finds the folder later."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import certood
 from certood.assembly import Sets
@@ -8,8 +8,9 @@ from certood.recipes import Recipe
 
 
 def card(
-    recipe: Recipe, sets: Sets, rows: Sequence[Mapping[str, float]], accuracy: float | None, weights_digest: str
-) -> str:
+    recipe: Recipe, sets: Sets, rows: Sequence[Mapping[str, float]], accuracy: float | None, weights_digest: str,
+    skipped: Collection[int] = (),
+) -> str:  # fmt: skip
     last = rows[-1]
     lines = [
         f"# {recipe.name}, {title(recipe)}",
@@ -34,6 +35,8 @@ def card(
     ]
     if sets.out_set is not None:
         lines.append(f"| out-distribution, {len(sets.out_set)} images (sha256) | {sets.out_set.digest} |")
+        corrupt = len(sets.out_set.corrupt) + len(skipped)
+        lines += [f"| corrupt images of it that were skipped | {corrupt} |"] if corrupt else []
     return "\n".join([*lines, "", "recipe.json holds every setting; log.csv a row an epoch.", ""])
 
 

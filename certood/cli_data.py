@@ -1,11 +1,11 @@
-"""`certood data list | info | prepare`: which image sets there are, which are here, and a copy as parquet."""
+"""`certood data list | info | prepare | overlap`: which image sets there are, a copy as parquet, and what two share."""
 
 import json
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -13,9 +13,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from certood.arguments import Folder, data_folder, parse
-from certood.data.catalogue import catalogue, prepare, whereabouts
+from certood.data.adapting import labels_of
+from certood.data.catalogue import catalogue, leave_out_overlap, prepare, whereabouts
 from certood.data.entries import Entry, find, known
-from certood.data.sources import SPLITS, labels_of, open_source, title, whereabouts_of
+from certood.data.sources import SPLITS, open_source, title, whereabouts_of
 from certood.errors import CertoodError
 
 HELP = """Image sets: for training, and to be told from what was trained on.
@@ -23,6 +24,7 @@ HELP = """Image sets: for training, and to be told from what was trained on.
   certood data list                every named set, and whether it is here
   certood data info NAME           where it comes from, size, splits, licence
   certood data prepare NAME DIR    write DIR/NAME/SPLIT.parquet
+  certood data overlap OUT IN...   leave images of IN out of OUT for training
 
 Wherever a name is asked for, a path does as well: a folder of images (one
 folder a class), or a parquet, npz, tar or idx file. --data DIR, or the variable
@@ -67,6 +69,25 @@ class Prepare:
     """where to write"""
     data: Folder = None
     """where the source is; also CERTOOD_DATA"""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Find training images of OUT that show what an image of IN shows, and leave them out from now on.
+
+    Example: certood data overlap tiny_imagenet cifar10 --data images
+
+    Compares perceptual hashes. What was found is noted beside the files of OUT; delete that note to have all back.
+    """
+
+    out: tyro.conf.Positional[str]
+    """an out-distribution to train with: a name of `certood data list`, or a path"""
+    insides: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
+    """the sets that it must not hold, all their splits"""
+    data: Folder = None
+    """folder with image sets; also CERTOOD_DATA"""
+    distance: int = 4
+    """bits of 64 in which two hashes of the same image may differ, at most 7"""
 
 
 def data(arguments: Sequence[str]) -> None:
@@ -126,8 +147,28 @@ def _prepare(arguments: Sequence[str]) -> None:
         print(path)
 
 
+def _overlap(arguments: Sequence[str]) -> None:
+    parsed = parse(Overlap, arguments, "data overlap")
+    if not parsed.insides:
+        raise CertoodError("name the sets to compare with: certood data overlap OUT IN...")
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(parsed.out)
+        folder = data_folder(parsed.data)
+        path, found, length = leave_out_overlap(
+            parsed.out, parsed.insides, folder, parsed.distance,
+            lambda _, done, total: bar.update(task, completed=done, total=total),
+        )  # fmt: skip
+    print(f"{found:,} of {length:,} images of {parsed.out} are left out from now on, noted in {path}")
+
+
 HERE = {"local": "yes", "hub": "on the hub", "generated": "built in", "missing": "no"}
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"list": _list, "info": _info, "prepare": _prepare}
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "list": _list,
+    "info": _info,
+    "prepare": _prepare,
+    "overlap": _overlap,
+}
 
 
 def _here(row: dict[str, Any]) -> str:

@@ -43,6 +43,10 @@ class MissingSplit(DataError):
     """An image set, or one split of it, that is nowhere to be found."""
 
 
+class CorruptRecord(DataError):
+    """One image of a set that cannot be read, while the set can: training does without it."""
+
+
 class ImageError(CertoodError, ValueError):
     """An image that was given to a guard and does not fit its network: another size, colours, range, or no image."""
 

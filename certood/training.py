@@ -133,7 +133,9 @@ def _loop(
     journal = Journal(run, rows, first, writes=fabric.is_global_zero)
     saved = time.monotonic()
     with Progress(recipe.epochs, per_epoch, first, shown=fabric.is_global_zero) as progress:
-        for step, images, labels, out_images in loader:
+        for step, images, labels, out_images, corrupt in loader:
+            if corrupt and (warning := journal.skip(corrupt)):
+                progress.say(warning)
             epoch, number = divmod(step, per_epoch)
             now = epoch if recipe.ramps == "epoch" else step / per_epoch
             kappa, eps = (kappa_at(now), eps_at(now)) if method.uses_out else (0.0, 0.0)
@@ -185,7 +187,8 @@ def _loop(
         with diverging(recipe.epochs):
             journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), Softmax(network), x_out, recipe.eps))
     accuracy = test_accuracy(network, sets.test_set, device)
-    journal.finish(weights, sets.in_set.class_names, card(recipe, sets, journal.rows, accuracy, digest(weights)))
+    text = card(recipe, sets, journal.rows, accuracy, digest(weights), journal.skipped)
+    journal.finish(weights, sets.in_set.class_names, text)
 
 
 @contextmanager

@@ -203,7 +203,7 @@ def test_large_sets_are_decoded_batch_by_batch(tmp_path: Path, monkeypatch: pyte
     write_parquet(tmp_path / "own" / "test.parquet", [png(image) for image in images], [0, 1] * 20)
     chosen = np.array([39, 0, 7, 7, *range(20)])
     at_once = read("own", tmp_path, colour=True).images(chosen)
-    monkeypatch.setattr("certood.data.sources.DECODED_AT_ONCE", 0)
+    monkeypatch.setattr("certood.data.adapting.DECODED_AT_ONCE", 0)
     some = load("own", "test", folder=tmp_path, channels=3, size=64)
     np.testing.assert_array_equal(some.images(chosen), images[chosen].transpose(0, 3, 1, 2))
     np.testing.assert_array_equal(read("own", tmp_path, colour=True).images(chosen), at_once)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certood.data.order import Order, seed_for
+from certood.data.order import BlockOrder, Blocks, Order, seed_for
 from certood.data.stream import Batches, generator
 
 sizes = st.integers(1, 3000)
@@ -13,6 +13,8 @@ sizes = st.integers(1, 3000)
 
 class Numbered:
     """Images that tell their index."""
+
+    blocks = None
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -88,3 +90,41 @@ def test_seeds_and_generators_are_named() -> None:
     assert seed_for(1, "in", 1) != seed_for(11, "in")
     first, second = (torch.rand(3, generator=generator(0, "x", 4)) for _ in range(2))
     assert torch.equal(first, second)
+
+
+# ---- block by block --------------------------------------------------------------------------------------------------
+
+block_sizes = st.lists(st.integers(1, 40), min_size=1, max_size=30)
+
+
+@given(block_sizes, st.integers(1, 8), st.integers(0, 3), st.integers(0, 3))
+def test_every_pass_over_blocks_is_a_permutation(lengths: list[int], window: int, seed: int, number: int) -> None:
+    starts = np.cumsum([0, *lengths])
+    order = BlockOrder(Blocks(starts, window), seed, "out")
+    indices = order.indices(number * starts[-1], int(starts[-1]))
+    assert np.array_equal(np.sort(indices), np.arange(starts[-1]))
+
+
+@given(block_sizes, st.integers(1, 8), st.integers(0, 2000), st.integers(1, 300))
+def test_a_piece_over_blocks_is_a_piece_of_the_whole(lengths: list[int], window: int, start: int, count: int) -> None:
+    order = BlockOrder(Blocks(np.cumsum([0, *lengths]), window), 1, "out")
+    assert np.array_equal(order.indices(start, count), order.indices(0, start + count)[start:])
+
+
+@given(block_sizes, st.integers(1, 8))
+def test_a_window_holds_no_more_blocks_than_it_says(lengths: list[int], window: int) -> None:
+    starts = np.cumsum([0, *lengths])
+    indices = BlockOrder(Blocks(starts, window), 0, "out").indices(0, int(starts[-1]))
+    blocks = np.searchsorted(starts, indices, side="right") - 1
+    changes = list(dict.fromkeys(blocks.tolist()))
+    last = {block: int(np.flatnonzero(blocks == block)[-1]) for block in changes}
+    first = {block: int(np.flatnonzero(blocks == block)[0]) for block in changes}
+    assert all(sum(first[b] <= at <= last[b] for b in changes) <= window for at in range(len(indices)))
+
+
+def test_blocks_mix() -> None:
+    starts = np.arange(0, 100_001, 1000)
+    indices = BlockOrder(Blocks(starts, 20), 0, "out").indices(0, 100_000)
+    assert abs(np.corrcoef(indices[1:], indices[:-1])[0, 1]) < 0.2
+    assert len(set(indices[:128] // 1000)) >= 18
+    assert (indices != BlockOrder(Blocks(starts, 20), 0, "out").indices(100_000, 100_000)).mean() > 0.99

@@ -1,18 +1,20 @@
-"""What stands behind `certood data list | info | prepare`: the named sets, where each is, and a copy as parquet."""
+"""What stands behind `certood data ...`: the named sets, where each is, a copy as parquet, what two of them share."""
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from certood.data import entries
+from certood.data import entries, overlap
+from certood.data.adapting import adapted, labels_of
 from certood.data.entries import Entry
 from certood.data.formats import Indices, Source
-from certood.data.sources import SPLITS, labels_of, open_source, title, whereabouts_of
+from certood.data.sources import SPLITS, open_source, title, whereabouts_of
+from certood.data.views import VIEWS, View
 from certood.errors import DataError
 
 ROWS = 1000  # images written together: one row group of the file
@@ -70,6 +72,53 @@ def prepare(name: str, directory: Path, folder: Path | None, progress: Progress 
     if not written:
         raise unreachable[0]
     return tuple(written)
+
+
+def leave_out_overlap(
+    name: str, insides: Sequence[str], folder: Path | None, distance: int, progress: Progress | None = None
+) -> tuple[Path, int, int]:
+    """Find the training images of a set that others hold too, in any split, and note them beside its files, where
+    `load` finds the note. The file, how many were found, of how many; nothing is searched twice."""
+    split = "train"
+    place = whereabouts_of(name, split, folder)
+    if place is None:
+        raise DataError(f"{name} has no files here to note the overlap beside; certood data prepare writes some")
+    outside = open_source(name, split, folder, large=True)
+    pairs = [(inside, each) for inside in insides for each in _splits_here(inside, folder)]
+    if not pairs:
+        raise DataError(f"none of {', '.join(insides)} is here; name sets of {folder or 'a data folder (--data DIR)'}")
+    named, sources = [inside for inside, _ in pairs], [open_source(*pair, folder) for pair in pairs]
+    against = f"{distance} {' '.join(source.digest for source in sources)}"
+    gone = overlap.recorded(place.paths[0], split, outside.digest, against)
+    if gone is None:
+        inside = np.concatenate([_hashes_of(source, each) for each, source in zip(named, sources, strict=True)])
+        read, done = _small_and_grey(outside, name), 0
+
+        def further(images: int) -> None:
+            nonlocal done
+            done += images
+            if progress:
+                progress(split, done, outside.length)
+
+        gone = overlap.alike(read, outside.length, inside, distance, further)
+        overlap.record(place.paths[0], split, gone, outside.digest, against)
+    return overlap.file_of(place.paths[0], split), len(gone), outside.length
+
+
+def _splits_here(name: str, folder: Path | None) -> list[str]:
+    entry = entries.find(name)
+    return [split for split in SPLITS if whereabouts_of(name, split, folder) or (entry and entry.kind == "demo")]
+
+
+def _small_and_grey(source: Source, name: str) -> overlap.Read:
+    return adapted(
+        source, VIEWS.get(name, View()), 1, overlap.SIDE, 0, None, without_corrupt=True, at_once=False
+    ).images
+
+
+def _hashes_of(source: Source, name: str) -> overlap.Hashes:
+    parts = [own[shown] for _, own, shown in overlap.hashed(_small_and_grey(source, name), source.length)]
+    return np.concatenate(parts)
 
 
 def _splits(name: str, entry: Entry | None, folder: Path | None) -> tuple[str, ...]:

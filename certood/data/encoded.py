@@ -19,7 +19,7 @@ from certood.data.entries import Entry
 from certood.data.formats import LARGE, Indices, Source, digest_of
 from certood.data.places import PICTURES, Place
 from certood.data.views import Pixels
-from certood.errors import DataError
+from certood.errors import CorruptRecord, DataError
 
 # In this order; cls is webdataset's, fine_label CIFAR-100's.
 LABELS = ("label", "labels", "fine_label", "cls", "target")
@@ -116,14 +116,14 @@ def _source(dataset: Any, where: str, digest: str | None, own_paths: bool = Fals
         return [_bytes(record, name, own_paths) for record, name in zip(records, named, strict=True)]
 
     def read(indices: Indices) -> list[Pixels]:
-        return _decode(encoded(indices), [f"{where}, image {index}" for index in indices])
+        return decode(encoded(indices), [f"{where}, image {index}" for index in indices])
 
     digest = digest or _content_digest(dataset, encoded)
     return Source(len(dataset), read, digest, where, labels, class_names, encoded, slow=True)
 
 
 def _labels(dataset: Any, column: str, where: str) -> tuple[Indices | None, tuple[str, ...]]:
-    values = dataset.with_format("numpy")[:][column] if len(dataset) else np.empty(0, np.int64)
+    values = dataset.select_columns([column]).with_format("numpy")[:][column] if len(dataset) else np.empty(0, np.int64)
     values = np.asarray(values)
     if values.dtype.kind in "US":
         names, values = np.unique(values, return_inverse=True)
@@ -135,7 +135,7 @@ def _labels(dataset: Any, column: str, where: str) -> tuple[Indices | None, tupl
     return values.astype(np.int64), tuple(getattr(dataset.features[column], "names", None) or ())
 
 
-def _decode(data: list[bytes], where: list[str]) -> list[Pixels]:
+def decode(data: list[bytes], where: list[str]) -> list[Pixels]:
     if len(data) < 16 or sum(map(len, data)) < THREADED * len(data):
         return [_pixels(*item) for item in zip(data, where, strict=True)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -158,7 +158,7 @@ def _pixels(data: bytes, where: str) -> Pixels:
                 image = image.convert("L") if image.mode in ("1", "LA") else image.convert("RGBA").convert("RGB")
             return np.asarray(image)
     except Exception as error:  # each of PIL's readers fails in ways of its own on a damaged image
-        raise DataError(f"{where}: cannot be decoded ({_reason(error)}); replace or remove it") from None
+        raise CorruptRecord(f"{where}: cannot be decoded ({_reason(error)}); replace or remove it") from None
 
 
 def _bytes(record: dict[str, Any] | None, where: str, own_paths: bool) -> bytes:
@@ -166,7 +166,7 @@ def _bytes(record: dict[str, Any] | None, where: str, own_paths: bool) -> bytes:
     if record and record["bytes"]:
         return bytes(record["bytes"])
     if not record or not record["path"]:
-        raise DataError(f"{where}: empty record; replace or remove it")
+        raise CorruptRecord(f"{where}: empty record; replace or remove it")
     if not own_paths:
         from datasets import config
 

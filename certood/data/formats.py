@@ -7,16 +7,19 @@ whose size contradicts its header is an error that names it.
 import gzip
 import hashlib
 import math
+import mmap
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
+from certood.data.leaving_out import LEFT_OUT, LISTS, left_out, skip
+from certood.data.order import Blocks
 from certood.data.views import Pixels
 from certood.errors import DataError
 
@@ -38,21 +41,24 @@ class Source:
     class_names: tuple[str, ...] = ()
     encoded: Callable[[Indices], list[bytes]] | None = None  # the compressed images, where the file holds such
     slow: bool = False  # reading costs more than copying: decompress or draw once, not once an epoch
+    blocks: Blocks | None = None  # where it is read block by block
 
 
 def digest_of(paths: Sequence[Path]) -> str:
-    """sha256 over the files' names and contents; a file above 1 GiB counts by size, mtime, first and last MiB."""
+    """sha256 over the files' names and contents; above 1 GiB they count by size, mtime, and 1 MiB from both ends."""
     digest = hashlib.sha256()
+    large = sum(path.stat().st_size for path in paths) > LARGE
+    ends = (1 << 20) // len(paths) + 1 if len(paths) > 1 else 1 << 20  # bytes
     for path in paths:
         status = path.stat()
         digest.update(f"{path.name}\0{status.st_size}\0".encode())
         with path.open("rb") as file:
-            if status.st_size <= LARGE:
+            if not large or status.st_size <= 2 * ends:
                 while block := file.read(1 << 20):
                     digest.update(block)
                 continue
-            digest.update(str(status.st_mtime_ns).encode() + file.read(1 << 20))
-            file.seek(-(1 << 20), 2)
+            digest.update(str(status.st_mtime_ns).encode() + file.read(ends))
+            file.seek(-ends, 2)
             digest.update(file.read())
     return digest.hexdigest()
 
@@ -112,7 +118,14 @@ def npy(path: Path) -> Source:
         images = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a header is Python's notation: numpy, ast and tokenize may fail on it
         raise DataError(f"{path}: not a readable npy file ({_short(error)}); download it again") from None
-    return from_arrays(images, None, digest=digest_of([path]), where=str(path))
+    source = from_arrays(images, None, digest=digest_of([path]), where=str(path))
+
+    def read(indices: Indices) -> Pixels | Sequence[Pixels]:
+        pixels = source.read(indices)
+        forget(images)
+        return pixels
+
+    return replace(source, read=read)
 
 
 def idx(paths: Sequence[Path]) -> Source:
@@ -186,39 +199,20 @@ def tiny_images(path: Path) -> Source:
         )
     gone = left_out(lists, total)
     data = np.memmap(path, np.uint8, "r", shape=(total, 3, 32, 32))  # Fortran order: [channel, column, row]
-    kept = total - len(gone)
-    return Source(
-        kept, lambda chosen: data[skip(chosen, gone)].transpose(0, 3, 2, 1), digest_of([path, *lists]), str(path)
-    )
+
+    def read(chosen: Indices) -> Pixels:
+        pixels = data[skip(chosen, gone)].transpose(0, 3, 2, 1)
+        forget(data)
+        return pixels
+
+    return Source(total - len(gone), read, digest_of([path, *lists]), str(path))
 
 
-# Lists of indices to leave out, next to tiny_images.bin, and the number from which each counts. 80mn_cifar_idxs.txt is
-# the list of Hendrycks et al. (github.com/hendrycks/outlier-exposure), whose reader subtracts 1.
-LEFT_OUT = {"80mn_cifar_idxs.txt": 1, "left_out.txt": 0, "left_out.npy": 0}
-LISTS = "80mn_cifar_idxs.txt (counts from 1) or left_out.txt (from 0)"
-
-
-def left_out(paths: Sequence[Path], total: int) -> Indices:
-    """The union of the lists, sorted, counted from 0."""
-    lists: list[Indices] = [np.empty(0, np.int64)]
-    for path in paths:
-        try:
-            content = np.load(path) if path.suffix == ".npy" else np.array(path.read_text().split(), np.int64)
-        except Exception as error:
-            raise DataError(f"{path}: not a list of whole numbers ({_short(error)})") from None
-        content = content.reshape(-1).astype(np.int64) - LEFT_OUT[path.name]
-        if len(content) and (content.min() < 0 or content.max() >= total):
-            raise DataError(f"{path}: lists images outside the {total} that there are; it belongs to another file")
-        lists.append(content)
-    return np.unique(np.concatenate(lists))
-
-
-def skip(positions: Indices, gone: Indices) -> Indices:
-    """The index of the k-th image that is kept, in O(log n) each and without a list of those kept.
-
-    gone[j] - j images are kept before the j-th that is gone, so as many are skipped as have gone[j] - j <= k.
-    """
-    return positions + np.searchsorted(gone - np.arange(len(gone)), positions, side="right")
+def forget(mapped: np.memmap[Any, Any]) -> None:
+    """Give pages back that were read: they stay in the system's cache, but no longer count as this process's memory,
+    which would otherwise grow to the size of the file."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def _short(error: Exception) -> str:

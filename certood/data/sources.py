@@ -1,6 +1,5 @@
 """`load`: a named image set, or a file or folder of one's own, in the form that a network takes."""
 
-import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, replace
@@ -10,18 +9,17 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from certood.data import entries, formats, noise, places
-from certood.data.entries import Entry
+from certood.data import entries, formats, noise, overlap, places
+from certood.data.adapting import adapted, labels_of
 from certood.data.formats import Indices, Source
-from certood.data.order import Order
-from certood.data.views import VIEWS, View, adapt
+from certood.data.order import Blocks
+from certood.data.views import VIEWS, View
 from certood.errors import DataError, MissingSplit
 
 Images = npt.NDArray[Any]  # uint8, or float32 in [0, 1] for drawn noise
 
 SPLITS = ("train", "test")
-DECODED_AT_ONCE = 1 << 30  # bytes: compressed sets up to this size are decoded when loaded, larger ones batch by batch
-CHUNK = 1000  # images decoded together at loading
+HUB = "hub:"  # hub:<owner>/<set> is read from the hub as it is trained with, without a copy
 
 
 @final
@@ -41,6 +39,8 @@ class ImageSet:
     _length: int = field(repr=False)
     _images: Callable[[Indices], Images] = field(repr=False)
     _labels: Indices | None = field(repr=False)
+    blocks: Blocks | None = field(default=None, repr=False)  # where it is read block by block
+    corrupt: tuple[int, ...] = field(default=(), repr=False)  # images that the files hold and that cannot be read
 
     def __len__(self) -> int:
         return self._length
@@ -76,11 +76,14 @@ def load(
     size: int,
     margin: int = 0,
     limit: int | None = None,
+    to_train_against: bool = False,
 ) -> ImageSet:
     """The split of a set: from `folder`, else built in or drawn, else a path, else the hub.
 
-    `name` is a name of the catalogue, the name of a folder in `folder`, `permuted_pixels:<set>`, or a path. Images come
-    as [channels, size + margin, size + margin]; `limit` takes so many, see `_chosen`.
+    `name` is a name of the catalogue, the name of a folder in `folder`, `permuted_pixels:<set>`, `hub:<owner>/<set>`
+    (streamed), or a path. Images come as [channels, size + margin, size + margin]; `limit` takes so many, see
+    `adapting.chosen`. A set `to_train_against` has no labels, is streamed where it is large, and goes without its
+    corrupt records.
     """
     if split not in SPLITS:
         raise DataError(f"there is no split {split!r}; certood has train and test")
@@ -92,6 +95,7 @@ def load(
         inner = load(
             name.removeprefix(entries.PERMUTED),
             split, folder=folder, channels=channels, size=size, margin=margin, limit=limit,
+            to_train_against=to_train_against,
         )  # fmt: skip
         return _permuted(inner)
     shape = (channels, size + margin, size + margin)
@@ -103,12 +107,40 @@ def load(
         length = min(limit or entry.sizes[split], entry.sizes[split])
         digest = hashlib.sha256(f"{rule} {length}".encode()).hexdigest()
         return ImageSet(name, split, shape, 0, (), digest, length, images, None)
-    source = open_source(name, split, folder)
-    return _adapted(name, split, source, entry, channels, size, margin, limit)
+    source = _without_left_out(open_source(name, split, folder, to_train_against), name, split, folder)
+    view = VIEWS.get(name, View())
+    found = adapted(source, view, channels, size, margin, limit, without_corrupt=to_train_against)
+    labels, classes, names = (None, 0, ()) if to_train_against else labels_of(source, entry)
+    labels = labels if labels is None or found.rows is None else labels[found.rows]
+    digest = hashlib.sha256(f"{source.digest} {astuple(view)} {shape} {size} {found.length}".encode()).hexdigest()
+    return ImageSet(
+        title(name),
+        split,
+        shape,
+        classes,
+        names,
+        digest,
+        found.length,
+        found.images,
+        labels,
+        found.blocks,
+        found.corrupt,
+    )
 
 
-def open_source(name: str, split: str, folder: Path | None) -> Source:
-    """The raw images of a set that is not noise, from wherever `load` would take them."""
+def _without_left_out(source: Source, name: str, split: str, folder: Path | None) -> Source:
+    """Without the images that `certood data overlap` found in another set, if it was asked to look for them."""
+    place = None if name.startswith(HUB) else whereabouts_of(name, split, folder)
+    gone = overlap.recorded(place.paths[0], split, source.digest) if place else None
+    return source if gone is None else overlap.without(source, gone)
+
+
+def open_source(name: str, split: str, folder: Path | None, large: bool = False) -> Source:
+    """The raw images of a set that is not noise, from wherever `load` would take them; `large`: streamed if it is."""
+    if name.startswith(HUB):
+        from certood.data import shards
+
+        return shards.on_the_hub(name.removeprefix(HUB), split)
     entry = entries.find(name)
     if entry is not None and entry.kind == "demo":
         from certood.data import demo
@@ -116,7 +148,7 @@ def open_source(name: str, split: str, folder: Path | None) -> Source:
         return demo.source(name, split)
     place = whereabouts_of(name, split, folder)
     if place is not None:
-        return _opened(place)
+        return _streamed(place) if large and _is_large(place) else _opened(place)
     entry = entries.known(name)
     from certood.data import encoded
 
@@ -146,6 +178,21 @@ def whereabouts_of(name: str, split: str, folder: Path | None) -> places.Place |
     if place := places.locate(root, split) or places.pictures(root):
         return place
     raise MissingSplit(f"{root}: no {split} split and no images in this folder; expected {places.LAYOUTS}")
+
+
+def _is_large(place: places.Place) -> bool:
+    from certood.data import shards
+
+    shards_of = place.kind in ("parquet", "webdataset")
+    return shards_of and sum(path.stat().st_size for path in place.paths) > shards.LARGE
+
+
+def _streamed(place: places.Place) -> Source:
+    from certood.data import shards
+
+    if place.kind == "webdataset":
+        return shards.webdataset(place.paths, str(place.paths[0]))
+    return shards.parquet(place.paths, str(place.paths[0]), formats.digest_of(place.paths))
 
 
 def _opened(place: places.Place) -> Source:
@@ -178,61 +225,6 @@ def title(name: str) -> str:
     if not path.is_file():
         return path.name
     return path.parent.name if path.stem in SPLITS else path.stem
-
-
-def _adapted(
-    name: str, split: str, source: Source, entry: Entry | None, channels: int, size: int, margin: int, limit: int | None
-) -> ImageSet:
-    if not source.length:
-        raise DataError(f"{source.where}: holds no images")
-    chosen = _chosen(source.length, limit)
-    length = source.length if chosen is None else len(chosen)
-    view = VIEWS.get(name, View())
-    shape = (channels, size + margin, size + margin)
-
-    def images(indices: Indices) -> Images:
-        try:
-            return adapt(source.read(indices if chosen is None else chosen[indices]), view, channels, size, margin)
-        except DataError as error:
-            message = str(error)
-            raise DataError(message if source.where in message else f"{source.where}: {message}") from None
-
-    read: Callable[[Indices], Images] = images
-    if source.slow and length * int(np.prod(shape)) <= DECODED_AT_ONCE:
-        decoded = np.empty((length, *shape), np.uint8)
-        for start in range(0, length, CHUNK):
-            block = np.arange(start, min(start + CHUNK, length))
-            decoded[block] = images(block)
-        read = functools.partial(np.take, decoded, axis=0)
-    else:
-        images(np.arange(1))  # a set of the wrong form should fail when it is loaded, not in the middle of training
-    labels, classes, names = labels_of(source, entry)
-    labels = labels if labels is None or chosen is None else labels[chosen]
-    digest = hashlib.sha256(f"{source.digest} {astuple(view)} {shape} {size} {length}".encode()).hexdigest()
-    return ImageSet(title(name), split, shape, classes, names, digest, length, read, labels)
-
-
-def _chosen(length: int, limit: int | None) -> Indices | None:
-    """Which images a limit takes: a fixed random choice, in their order. The first so many would be one class of a set
-    that is sorted by class, as every folder of images is."""
-    if limit is None or limit >= length:
-        return None
-    return np.sort(Order(length, 0, "limit").indices(0, limit))
-
-
-def labels_of(source: Source, entry: Entry | None) -> tuple[Indices | None, int, tuple[str, ...]]:
-    """The labels counted from 0 (or None), how many classes there are, and their names."""
-    labels = source.labels
-    if labels is None or (entry is not None and not entry.classes):
-        return None, 0, ()
-    classes = entry.classes if entry else len(source.class_names) or int(labels.max()) + 1
-    if entry and labels.min() == 1 and labels.max() == classes:
-        labels = labels - 1  # EMNIST's own files count the letters from 1
-    if labels.min() < 0 or labels.max() >= classes:
-        wrong = int(labels.min() if labels.min() < 0 else labels.max())
-        raise DataError(f"{source.where}: label {wrong} where there are {classes} classes, 0 to {classes - 1}")
-    names = source.class_names or (entry.class_names if entry else ())
-    return labels, classes, names if len(names) == classes else tuple(map(str, range(classes)))
 
 
 def _permuted(inner: ImageSet) -> ImageSet:

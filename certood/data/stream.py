@@ -8,12 +8,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from certood.data.order import Order, seed_for
+from certood.data.adapting import readable
+from certood.data.order import BlockOrder, Blocks, Order, seed_for
 
 
 class Images(Protocol):
     """What a stream needs of an image set."""
 
+    @property
+    def blocks(self) -> Blocks | None: ...
     def __len__(self) -> int: ...
     def images(self, indices: NDArray[np.int64]) -> NDArray[np.generic]: ...
     def labels(self, indices: NDArray[np.int64]) -> NDArray[np.int64]: ...
@@ -28,6 +31,11 @@ class Batch(NamedTuple):
     images: Tensor  # in-distribution, as stored  # [N, C, H, W]
     labels: Tensor  # [N]
     out_images: Tensor  # out-distribution, as stored; empty for a method without  # [M, C, H, W]
+    corrupt: tuple[int, ...]  # out-images that could not be read, and for which others stand
+
+
+def order_of(images: Images, seed: int, name: str) -> Order | BlockOrder:
+    return Order(len(images), seed, name) if images.blocks is None else BlockOrder(images.blocks, seed, name)
 
 
 @final
@@ -47,10 +55,11 @@ class Batches(torch.utils.data.Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         epoch, number = divmod(step, self.per_epoch)
         total, first = len(self.in_set), number * self.size
-        here = Order(total, self.seed, "in").indices(epoch * total + first, min(self.size, total - first))
+        here = order_of(self.in_set, self.seed, "in").indices(epoch * total + first, min(self.size, total - first))
         images, labels = self.in_set.images(here), self.in_set.labels(here)
-        out_images = torch.empty(0, *images.shape[1:])
+        out_images, corrupt = torch.empty(0, *images.shape[1:]), tuple[int, ...]()
         if self.out_set is not None:
-            there = Order(len(self.out_set), self.seed, "out").indices(step * self.size, self.size)
-            out_images = torch.from_numpy(self.out_set.images(there))
-        return Batch(step, torch.from_numpy(images), torch.from_numpy(labels), out_images)
+            there = order_of(self.out_set, self.seed, "out").indices(step * self.size, self.size)
+            pixels, corrupt = readable(self.out_set.images, there, len(self.out_set))
+            out_images = torch.from_numpy(pixels)
+        return Batch(step, torch.from_numpy(images), torch.from_numpy(labels), out_images, corrupt)
