@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from certood import networks
 from certood.building import network_of
 from certood.data.augment import Augmentation
 from certood.data.order import Order, seed_for
@@ -77,6 +78,8 @@ def initial_network(recipe: Recipe, sets: Sets) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(recipe.seed, "weights"))
         network = network_of(recipe, sets.in_set.classes)
+        if recipe.weights == "ibp":
+            networks.draw_for_bounds(network)
     if recipe.start_from:
         load_weights(_classifier(network), Path(recipe.start_from))
     if isinstance(network, JointDensity) and sets.out_set is not None:

@@ -41,7 +41,9 @@ def card(
 
 
 def title(recipe: Recipe) -> str:
-    """GOOD_80 as the paper writes it, and the others by name."""
+    """GOOD_80 as the paper writes it, and the others by name; what the paper does not have says so."""
     if recipe.method == "good":
-        return f"GOOD_{100 * recipe.quantile:g}"
-    return "ProoD" if recipe.method == "prood" else recipe.method.upper()
+        name = f"GOOD_{100 * recipe.quantile:g}"
+    else:
+        name = "ProoD" if recipe.method == "prood" else recipe.method.upper()
+    return f"{name}+shapes" if recipe.blobs + recipe.strokes + recipe.pieces > 0 else name

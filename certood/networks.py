@@ -4,8 +4,10 @@ L and XL are the paper's (Table 2). S and M are for two CPU cores, XS for the de
 logits works as well: bounds do not know these classes.
 """
 
+import math
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from certood.errors import NetworkError
@@ -55,3 +57,14 @@ def stack(architecture: Architecture, channels: int, size: int, pool: int = 1) -
         layers += [nn.Linear(features, width), nn.ReLU()]
         features = width
     return layers, features
+
+
+@torch.no_grad()
+def draw_for_bounds(network: nn.Module) -> None:
+    """Weights from N(0, 2 pi / n^2), n the inputs of a sum, biases 0: the width of a box then neither grows nor shrinks
+    from layer to layer (Shi et al. 2021, Fast Certified Robust Training with Short Warmup, section 3.1)."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.weight.normal_(0, math.sqrt(2 * math.pi) / layer.weight[0].numel())
+            if layer.bias is not None:
+                layer.bias.zero_()

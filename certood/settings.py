@@ -16,6 +16,7 @@ from certood.files import parse_json
 MethodName = Literal["plain", "oe", "ceda", "acet", "ccu", "good", "prood", "discriminator"]
 Scale = Literal["paper", "cpu"]
 Policy = Literal["none", "cifar10", "svhn"]
+Weights = Literal["pytorch", "ibp"]
 
 
 @final
@@ -83,6 +84,14 @@ class Recipe:
     """random horizontal flips"""
     autoaugment: Policy = "none"
     """AutoAugment policy, for in- and out-images"""
+    blobs: float = 0.0
+    """share of each out-batch that is shown inside random soft blobs on black"""
+    strokes: float = 0.0
+    """share of each out-batch that random strokes replace (not for methods with a radius)"""
+    pieces: float = 0.0
+    """share of each out-batch that mixed pieces of in-images replace (not for methods with a radius)"""
+    weights: Weights = "pytorch"
+    """how they are drawn: as PyTorch does, or so that the bounds of a deep network neither grow nor shrink"""
     start_from: str = ""
     """run folder or .safetensors file whose weights are the start"""
     seed: int = 0
@@ -113,6 +122,12 @@ class Recipe:
         for field in NOT_NEGATIVE:
             if not getattr(self, field) >= 0:
                 raise RecipeError(f"{field} must be 0 or more; it is {getattr(self, field)}")
+        if self.blobs + self.strokes + self.pieces > 1:
+            raise RecipeError("blobs, strokes and pieces are shares of one out-batch: together at most 1")
+        if self.strokes + self.pieces > 0 and self.method in ("acet", "good", "discriminator"):
+            raise RecipeError(
+                f"what is within eps of strokes and pieces may be a digit: {self.method} cannot take them"
+            )
         if self.quantile > 1:
             raise RecipeError(f"quantile is a share between 0 and 1, not {self.quantile} (GOOD_80 is 0.8)")
         if self.autoaugment != "none" and self.channels != 3:
@@ -146,6 +161,7 @@ POSITIVE = (
 NOT_NEGATIVE = (
     *("in_limit", "out_limit", "quantile", "lr_warmup", "weight_decay", "clip_gradient", "kappa", "kappa_ramp"),
     *("eps", "eps_ramp", "crop_padding", "out_margin", "seed", "mixture_lr"),
+    *("blobs", "strokes", "pieces"),
 )
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from certood.assembly import Sets, augmentation, image_sets, initial_network, learning_rate, method_of, optimiser_of
 from certood.bounds import Box
 from certood.card import card
+from certood.data.shapes import Shapes
 from certood.data.sources import ImageSet
 from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
@@ -108,6 +109,7 @@ def _loop(
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the faster layout
     optimise = Step(fabric, recipe, method, network, optimiser_of(recipe, network), machine.accumulate)
     optimiser, device, augment = optimise.optimiser, fabric.device, augmentation(recipe)
+    shapes = Shapes(recipe.blobs, recipe.strokes, recipe.pieces)
     measured = method.detector(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
     batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
     per_epoch, total = batches.per_epoch, recipe.epochs * batches.per_epoch
@@ -144,6 +146,7 @@ def _loop(
 
             x = augment(images.to(device), generator(recipe.seed, "augment in", step, device=device))
             x_out = augment(out_images.to(device), generator(recipe.seed, "augment out", step, device=device))
+            x_out = shapes(x_out, x, labels.to(device), generator(recipe.seed, "shapes", step, device=device))
             if step == 0:
                 journal.sheet("batch.png", [("in-distribution", x), ("out-distribution", x_out)])
             with diverging(now):

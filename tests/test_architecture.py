@@ -19,7 +19,8 @@ networks discriminators mixtures detectors
 attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
 methods schedules settings recipes building
 data.entries data.order data.views data.leaving_out data.formats data.noise data.demo data.places data.overlap
-data.adapting data.encoded data.shards data.sources data.catalogue data.stream data.augment data
+data.adapting data.encoded data.shards data.sources data.catalogue data.stream data.augment data.shapes
+data
 runs certificates assembly card images calibration guard adapters team evaluation filing contest
 pictures machine objective tally progress interrupts journal training
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables

@@ -34,7 +34,7 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             ["trian"],
             "no command is called 'trian'; there are demo, train, evaluate, report, calibrate, certify, verify, data",
         ),
-        (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo --out RUN"),
+        (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo|mnist-shapes --out RUN"),
         (["train", "mnist", "--epochs", "abc"], "epochs"),
         (["train", "mnist", "--method"], "method"),
         (["train", "mnist", "--out", "run", "--autoaugment", "svhn"], "colour"),
@@ -130,7 +130,7 @@ def test_the_defaults_in_help_follow_the_recipe(capsys: pytest.CaptureFixture[st
         with pytest.raises(SystemExit):
             main(["train", *words, "--help"])
         assert shown in " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert set(RECIPES) == {"mnist", "svhn", "cifar10", "demo"}
+    assert set(RECIPES) == {"mnist", "mnist-shapes", "svhn", "cifar10", "demo"}
 
 
 def test_data_list_and_info(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_the_paper_s_networks_layer_by_layer(name: str) -> None:
     assert found == expected[:-1]
 
 
+def test_weights_for_bounds_keep_the_width_of_a_box() -> None:
+    """From layer to layer, where PyTorch's own let it grow about sixfold."""
+    torch.manual_seed(0)
+    box, growth = Box.around(torch.rand(16, 1, 28, 28), 0.01), {}
+    for drawn in ("pytorch", "ibp"):
+        network = networks.build("L", channels=1, size=28, classes=10)
+        if drawn == "ibp":
+            networks.draw_for_bounds(network)
+        widths = [float(part(box).radius.detach().mean()) for part in (network[:2], network[:10])]  # layers 1 and 5
+        growth[drawn] = (widths[1] / widths[0]) ** 0.25
+    assert 0.7 < growth["ibp"] < 1.4
+    assert growth["pytorch"] > 4
+
+
 @pytest.mark.parametrize(
     ("name", "channels", "size", "parameters"),
     [("L", 1, 28, 13_257_290), ("L", 3, 32, 17_190_602), ("XL", 3, 32, 35_449_226)],

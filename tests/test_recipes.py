@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from certood.assembly import learning_rate
 from certood.errors import RecipeError
-from certood.recipes import RECIPES, Recipe, recipe
+from certood.recipes import RECIPES, Recipe, discriminator_of, recipe
 from certood.schedules import Ramp
 
 METHODS = ("plain", "oe", "ceda", "acet", "ccu", "good", "prood", "discriminator")
 ALL = [(name, method, scale) for name in RECIPES for method in METHODS for scale in ("cpu", "paper")]
-ALL = [each for each in ALL if each[0] != "demo" or each[2] == "cpu"]
+ALL = [each for each in ALL if each[0] not in ("demo", "mnist-shapes") or each[2] == "cpu"]
 
 # reproduction_facts.md: epochs, lr at some epochs, kappa and eps at some epochs; mean losses, batch 128.
 PAPER = [
@@ -72,6 +72,21 @@ def test_paper_constants() -> None:
 def test_json_round_trip(name: str, method: str, scale: str) -> None:
     chosen = recipe(name, method, scale)
     assert Recipe.from_json(chosen.to_json()) == chosen
+
+
+def test_shapes_stand_in_for_photographs_where_a_method_can_take_them() -> None:
+    plain, shapes = recipe("mnist", "oe"), recipe("mnist-shapes", "oe")
+    assert (plain.blobs, plain.strokes, plain.pieces) == (0, 0, 0)
+    assert min(shapes.blobs, shapes.strokes, shapes.pieces) > 0
+    for method in ("good", "discriminator"):
+        assert recipe("mnist-shapes", method).blobs > 0
+        with pytest.raises(RecipeError, match=r"strokes and pieces may be a digit"):
+            replace(recipe("mnist-shapes", method), strokes=0.1)
+    assert discriminator_of(recipe("mnist-shapes", "prood")) == replace(
+        recipe("mnist-shapes", "discriminator"), strokes=0.0
+    )
+    with pytest.raises(RecipeError, match="together at most 1"):
+        replace(shapes, blobs=0.9)
 
 
 def test_ramps_follow_the_length_of_a_short_run() -> None:
