@@ -16,7 +16,7 @@ metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms 
 boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
 networks discriminators mixtures detectors
-attacks.hunt attacks.gradient attacks.blind attacks.starts attacks.budgets attacks
+attacks.hunt attacks.gradient attacks.sparse attacks.blind attacks.starts attacks.budgets attacks
 methods schedules settings recipes building
 data.entries data.order data.views data.leaving_out data.formats data.noise data.demo data.places data.overlap
 data.adapting data.encoded data.shards data.sources data.catalogue data.stream data.augment data.shapes

@@ -20,6 +20,7 @@ from certood.attacks import (
     MonotonePGD,
     Peek,
     SignAscent,
+    SparseAscent,
     SquareSearch,
     maximise,
 )
@@ -31,7 +32,8 @@ ATTACKS: dict[str, Attack] = {
     "sign": SignAscent("clean", steps=8),
     "auto": AutoPGD("uniform", steps=12),
     "monotone": MonotonePGD("contrast", steps=8),
-    "square": SquareSearch("clean", steps=15, on_flat=False),
+    "sparse": SparseAscent("split-50", steps=8),
+    "square": SquareSearch("clean", steps=15),
     "peek": Peek("corner"),
     "transfer": MonotonePGD("transfer", steps=5),
     "best": AutoPGD("best", steps=6),
@@ -120,7 +122,10 @@ def test_budgets_stay_below_the_bound_and_grow(budget: str) -> None:
 # ---- each loop -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attack", [SignAscent(steps=40), AutoPGD("near", steps=60), MonotonePGD("clean", steps=60)])
+@pytest.mark.parametrize(
+    "attack",
+    [SignAscent(steps=40), AutoPGD("near", steps=60), MonotonePGD("clean", steps=60), SparseAscent("clean", steps=200)],
+)
 def test_a_linear_score_is_maximised_exactly(attack: Attack) -> None:
     direction = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(0))
     box = Box.around(torch.rand(5, 1, 8, 8), 0.2)
@@ -176,14 +181,27 @@ def test_monotone_pgd_never_goes_down() -> None:
     assert found.scores[0] > path[0]
 
 
+def test_sparse_ascent_climbs_where_every_step_along_all_signs_goes_down() -> None:
+    """Eight pixels pay; the others seem to pay a little, and wake a unit at its threshold: as on GOOD models."""
+
+    def score(z: Tensor) -> Tensor:
+        pays, seems = (z - 0.5).flatten(1).split((8, 56), 1)
+        return pays.sum(1) + 0.01 * seems.sum(1) - 10 * seems.sum(1).relu()
+
+    x = torch.full((4, 1, 8, 8), 0.5)
+    box = Box.around(x, 0.2)
+    assert (maximise(score, box, x, budget=[MonotonePGD("clean", 60)]).scores == 0).all()
+    assert (maximise(score, box, x, budget=[SparseAscent("clean", 60)]).scores > 1.5).all()
+
+
 def test_a_flat_score_costs_one_gradient_and_is_left_to_the_search_without() -> None:
     x = images(4)
-    gradient = [SignAscent(steps=30), AutoPGD("clean", steps=30), MonotonePGD("clean", steps=30)]
+    gradient = [SignAscent(steps=30), AutoPGD("clean", steps=30), SparseAscent("clean"), MonotonePGD("clean", steps=30)]
     found = maximise(
         lambda z: (z * 0).flatten(1).sum(1), Box.around(x, 0.2), x, budget=[*gradient, SquareSearch(steps=7)]
     )
-    assert (found.gradients == 3).all()
-    assert (found.evaluations == 1 + 3 + 8).all()
+    assert (found.gradients == 4).all()
+    assert (found.evaluations == 1 + 4 + 8).all()
 
 
 def test_square_search_wanders_over_a_plateau_to_where_it_rises() -> None:
@@ -200,7 +218,7 @@ def test_square_search_wanders_over_a_plateau_to_where_it_rises() -> None:
 
 def test_what_is_no_image_can_be_searched_too() -> None:
     x = torch.full((3, 10), 0.5)
-    found = maximise(lambda z: z.sum(1), Box.around(x, 0.25), x, budget=[SquareSearch(steps=200, on_flat=False)])
+    found = maximise(lambda z: z.sum(1), Box.around(x, 0.25), x, budget=[SquareSearch(steps=200)])
     assert (found.scores > 6.5).all()
 
 

@@ -14,6 +14,7 @@ from certood.attacks.blind import Peek, SquareSearch
 from certood.attacks.budgets import BUDGETS
 from certood.attacks.gradient import Attack, AutoPGD, MonotonePGD, SignAscent
 from certood.attacks.hunt import Enough, Hunt, Score, Watch
+from certood.attacks.sparse import SparseAscent
 from certood.attacks.starts import STARTS
 from certood.boxes import Box
 from certood.errors import AttackError
@@ -28,6 +29,7 @@ __all__ = [
     "MonotonePGD",
     "Peek",
     "SignAscent",
+    "SparseAscent",
     "SquareSearch",
     "maximise",
 ]
@@ -88,8 +90,6 @@ def maximise(
         draw = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=seeds)))
         for name, points in _starts(attack, hunt, pool or {}, draw):
             rows = hunt.begin(f"{name}/{type(attack).__name__}")
-            if attack.on_flat:
-                rows = rows[hunt.flat[rows]]
             attack.search(hunt, rows, points[rows], draw)
     return Found(
         hunt.points,

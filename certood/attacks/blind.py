@@ -1,4 +1,4 @@
-"""Searches that need no gradient: a look at a start, and one for samples whose gradient is exactly zero."""
+"""Searches that need no gradient: a look at a start, and random squares, for what gradients do not show."""
 
 import math
 from dataclasses import dataclass
@@ -30,14 +30,13 @@ class SquareSearch(Attack):
     """Square Attack for l_inf (Andriushchenko et al. 2020): random squares go to the lower or upper end of the box.
 
     A change is kept if the score does not fall. Keeping it where the score stays the same, unlike the original, lets
-    the search wander over plateaus, which is where it is needed. Squares cover `share` of the image at first and half
-    of that after each of HALVINGS.
+    the search wander over plateaus, where most samples of GOOD models are. Squares cover `share` of the image at first
+    and half of that after each of HALVINGS.
     """
 
     start: str = "best"
     steps: int = 200
     share: float = 0.5
-    on_flat: bool = True
 
     def search(self, hunt: Hunt, rows: Tensor, points: Tensor, draw: torch.Generator) -> None:
         x, value, _ = hunt.look(rows, points, gradient=False)

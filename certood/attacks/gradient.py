@@ -19,7 +19,6 @@ class Attack(ABC):
     """A frozen dataclass of settings: from which start to search, and how."""
 
     start: str  # a name of `starts.STARTS`, "best" (what has been found so far) or "transfer" (from elsewhere)
-    on_flat: bool = False  # only for samples that have shown no gradient yet
 
     @abstractmethod
     def search(self, hunt: Hunt, rows: Tensor, points: Tensor, draw: torch.Generator) -> None:

@@ -71,7 +71,6 @@ class Hunt:
         self.scores = x.new_full((count,), -torch.inf, dtype=torch.float64)
         self.gradients = torch.zeros(count, dtype=torch.int64, device=x.device)  # evaluations of the gradient
         self.evaluations = torch.zeros_like(self.gradients)  # of the score, with a gradient or without
-        self.flat = torch.ones(count, dtype=torch.bool, device=x.device)  # no gradient seen that was not zero
         self.open = torch.ones(count, dtype=torch.bool, device=x.device)
         self.names: list[str] = []
         self.winner = torch.zeros_like(self.gradients)  # which of the names found the best point
@@ -112,7 +111,6 @@ class Hunt:
                 if values.requires_grad:  # a score may not depend on its input in a way that has a derivative
                     (slopes,) = torch.autograd.grad(values.sum(), points)
                 self.gradients[rows] += 1
-                self.flat[rows] &= still(slopes)
         self.evaluations[rows] += 1
         points, values = points.detach(), values.detach()
         better = values > self.scores[rows]  # never where it is NaN
