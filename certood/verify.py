@@ -2,11 +2,9 @@
 
 A certificate says of one image x and one network: no float32 image z in [0, 1] with |z - x| <= eps in every pixel gets
 a score above the bound, when the network is executed in float32, in any order of summation. Here the bound is derived
-again from weights and image, in float64, with every rounding error allowed for (docs/soundness.md; eps too is widened
-by a last place of float32, so that 8-bit images a whole number of levels away are inside):
-
-    c' = W c + b,   r' = |W| (r + g (|c| + r)) + g |b| + underflow,   g = gamma_(n + 2) (1 + 2^-20),   u = 2^-24
-
+again from weights and image, in float64, with every rounding error allowed for (docs/soundness.md; eps is widened by a
+last place of float32, so that 8-bit images a whole number of levels away are inside). A layer, its inputs widened by g
+of their size to centre c and radius r, gives  W c + b -+ (|W| r + g |b| + underflow),  g = gamma_(n + 2) (1 + 2^-20).
 The score is the log-odds of the confidence, and no score in the box exceeds max_k -log sum_(l != k) exp(-gap_kl).
 """
 
@@ -195,8 +193,9 @@ def _affine(
     if not plain or lower.shape[0] != rows.shape[1] or bias.shape != rows.shape[:1]:
         raise CertificateError(f"layer {layer['name']} does not fit: {weight.shape} after {lower.shape}")
     g, size, underflow = _sizes(lower, upper, rows, bias)
+    lower, upper = lower - g * np.abs(lower), upper + g * np.abs(upper)
     centre, bias = (lower + upper) / 2, bias.reshape(-1, *[1] * (lower.ndim - 1))
-    reach = (upper - centre) + g * (np.abs(centre) + (upper - centre))
+    reach = (upper - centre) * (1 + 2.0**-30)  # more than float64 loses here
     centre = np.tensordot(rows, centre, 1) + bias
     radius = np.tensordot(size, reach, 1) + g * np.abs(bias) + underflow
     return centre - radius, centre + radius

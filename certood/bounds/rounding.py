@@ -6,9 +6,10 @@ widened by what the function's rounding can add, which the table `ROUNDINGS` kno
     x in box  =>  every float32 value that an execution of function(x) may give lies in the answer,
 
 and so does that value with denormals flushed to zero; in any order of summation, with fused multiply-add or without.
-One operation in float32:  fl(a op b) = (a op b)(1 + d) + e,  |d| <= u = 2^-24,  |e| <= 2^-126.  A sum of n products:
+One operation in float32:  fl(a op b) = (a op b)(1 + d) + e,  |d| <= u = 2^-24,  |e| <= 2^-126.  A sum of n products
+is the exact one of inputs that are a little off, whatever its order (Higham 2002, sections 3.1 and 4.2):
 
-    |fl(w x) - w x| <= gamma_n |w| |x|,   gamma_n = n u / (1 - n u)         (Higham 2002, sections 3.1 and 4.2)
+    fl(sum_i w_i x_i) = sum_i w_i x_i (1 + d_i) + e,   |d_i| <= gamma_n = n u / (1 - n u)
 
 docs/soundness.md states the theorem and proves it layer by layer. The bound's own float64 errors (u' = 2^-53) are
 covered by SPARE. A value that may exceed float32 becomes NaN here, and a NaN is no guarantee in the end.
@@ -34,6 +35,7 @@ ABOVE = 1 + 4 * UNIT  # what is rounded to float32 after this factor has not bec
 LARGEST = torch.finfo(torch.float32).max
 MOST_TERMS = 2**21  # n u <= 1/8, so gamma_n <= 1/7
 ROW_NUMBERS = 2**19  # of a matrix, at once in float64: 4 MB
+TOGETHER = 128  # terms of a linear layer's radius that are summed in float32, before float64 goes on
 
 Bound = Callable[..., Any]
 
@@ -174,16 +176,19 @@ def _products(
     terms: int,
     over: tuple[int, ...],
     batched: bool,
+    together: int | None = None,
 ) -> Box:
-    """c' = W c + b,  r' = |W| (r + gamma (|c| + r)) + gamma |b| + underflow; `over`: the axes of W that are summed.
+    """For l' = l - gamma |l|, u' = u + gamma |u|, centre c, radius r:  W c + b and |W| r + gamma |b| + underflow.
 
-    The centre is computed in float64. The radius sums what is not negative, so that float32, which is faster, is off by
-    no more than a factor: the sum of n such terms is at most fl(sum) / (1 - gamma_n) = fl(sum) (1 - n u) / (1 - 2 n u).
+    `over` are the axes of W that are summed. The centre is computed in float64. The radius sums what is not negative,
+    so that float32, which is faster, is off by no more than a factor: a sum of n such terms (`together`, or all) is at
+    most fl(sum) / (1 - gamma_n) = fl(sum) (1 - n u) / (1 - 2 n u).
     """
-    g, share = gamma(terms + 2), (terms + 2) * UNIT
+    g, share = gamma(terms + 2), (min(terms, together or terms) + 2) * UNIT
     size, offset = weight.abs(), None if bias is None else bias.abs()
-    centre = torch.add(box.lower, box.upper).mul_(0.5)
-    reach = centre.abs().mul_(g * ABOVE).add_(box.upper - centre, alpha=(1 + g) * ABOVE).float()
+    lower, upper = torch.sub(box.lower, box.lower.abs(), alpha=g), torch.add(box.upper, box.upper.abs(), alpha=g)
+    centre = torch.add(lower, upper).mul_(0.5)
+    reach = upper.sub_(centre).mul_(ABOVE).float()
     centre = apply(centre, weight, bias)
     radius = apply(reach, size, None if offset is None else offset.double().mul_(g * ABOVE).float()).double()
     if not centre.numel():
@@ -236,20 +241,25 @@ for _n in (1, 2, 3):
 @rounding(F.linear, constants=torch.float32)
 def _linear(_: Bound, box: Any, weight: Any, bias: Any = None) -> Box:
     refuse_boxes("linear", weight, bias)
-    out = _products(_by_rows, box, weight, bias, weight.shape[-1], (-1,), batched=box.ndim > 1)
+    out = _products(_in_parts, box, weight, bias, weight.shape[-1], (-1,), box.ndim > 1, TOGETHER)
     # Copies, for the network may go on to change its own in place.
     features = Box.of(box.lower.clone(), box.upper.clone())
     kept = (weight.clone(), None if bias is None else bias.clone())
     return Box.of(out.lower, out.upper, source=Affine(features, *kept))
 
 
-def _by_rows(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
-    """F.linear in the dtype of x, the matrix a few rows at a time: a large one in float64 is slow to allocate."""
-    if x.dtype == matrix.dtype or matrix.ndim < 2:
-        return F.linear(x, matrix.to(x.dtype), None if offset is None else offset.to(x.dtype))
-    rows = max(1, ROW_NUMBERS // max(1, matrix.shape[1]))
-    out = torch.cat([F.linear(x, part.to(x.dtype)) for part in torch.split(matrix, rows)], -1)
-    return out if offset is None else out.add_(offset)
+def _in_parts(x: Tensor, matrix: Tensor, offset: Tensor | None) -> Tensor:
+    """F.linear in float64: of float64 a few rows of the matrix at a time, for a large one is slow to allocate; of
+    float32 a few of its columns at a time, of which float64 is the sum."""
+    if x.dtype == matrix.dtype:
+        parts = zip(torch.split(x, TOGETHER, -1), torch.split(matrix, TOGETHER, -1), strict=True)
+        out = sum((F.linear(*part).double() for part in parts), torch.zeros((), dtype=torch.float64, device=x.device))
+    elif matrix.ndim < 2:
+        out = F.linear(x, matrix.to(x.dtype))
+    else:
+        rows = max(1, ROW_NUMBERS // max(1, matrix.shape[1]))
+        out = torch.cat([F.linear(x, part.to(x.dtype)) for part in torch.split(matrix, rows)], -1)
+    return out if offset is None else out + offset
 
 
 @rounding(*named("matmul", "mm", "bmm"), constants=torch.float32)
@@ -269,6 +279,6 @@ def logit_errors(out: Box) -> Tensor:
     features, weight, bias, _ = out.source
     terms = weight.shape[1]
     size = size_of(features)
-    errors = _by_rows(size, weight.abs(), None if bias is None else bias.abs()).mul_(gamma(terms + 2))
+    errors = _in_parts(size, weight.abs(), None if bias is None else bias.abs()).mul_(gamma(terms + 2))
     errors += 2.0**5 * LEAST * (terms + 1) * (1 + per_sample(size) + weight.abs().amax())
     return torch.where(out.lower.isnan() | out.upper.isnan(), torch.nan, errors)
