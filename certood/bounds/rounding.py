@@ -186,21 +186,26 @@ def _products(
     """
     g, share = gamma(terms + 2), (min(terms, together or terms) + 2) * UNIT
     size, offset = weight.abs(), None if bias is None else bias.abs()
-    lower, upper = torch.sub(box.lower, box.lower.abs(), alpha=g), torch.add(box.upper, box.upper.abs(), alpha=g)
-    centre = torch.add(lower, upper).mul_(0.5)
-    reach = upper.sub_(centre).mul_(ABOVE).float()
-    centre = apply(centre, weight, bias)
-    radius = apply(reach, size, None if offset is None else offset.double().mul_(g * ABOVE).float()).double()
-    if not centre.numel():
-        return Box.of(centre, radius)
     axes = tuple(range(1, box.ndim)) if batched else tuple(range(box.ndim))
-    largest = torch.maximum(-box.lower.amin(axes), box.upper.amax(axes))  # of |x|
-    largest = largest.reshape(-1, *[1] * (centre.ndim - 1))
+    lowest, highest = (box.lower.amin(axes), box.upper.amax(axes)) if box.numel() else (torch.zeros(()),) * 2
+    if bool((lowest >= 0).all()):  # after a ReLU, which is the common case: the same in fewer passes
+        centre = torch.add(box.upper * ((1 + g) / 2), box.lower, alpha=(1 - g) / 2)
+        reach = torch.sub(box.upper * ((1 + g) / 2 * ABOVE), box.lower, alpha=(1 - g) / 2 * ABOVE).float()
+    else:
+        lower, upper = torch.sub(box.lower, box.lower.abs(), alpha=g), torch.add(box.upper, box.upper.abs(), alpha=g)
+        centre = lower.add_(upper).mul_(0.5)
+        reach = upper.sub_(centre).mul_(ABOVE).float()
+    centre = apply(centre, weight, bias)
+    radius = apply(reach, size, None if offset is None else offset.double().mul_(g * ABOVE).float())
+    factor = (1 - share) / (1 - 2 * share) * SPARE
+    lower, upper = torch.sub(centre, radius, alpha=factor), centre.add_(radius, alpha=factor)
+    if not centre.numel():
+        return Box.of(lower, upper)
+    largest = torch.maximum(-lowest, highest).reshape(-1, *[1] * (centre.ndim - 1))  # of |x|
     beyond = size.sum(over, dtype=torch.float64).amax() * largest + (0 if offset is None else offset.amax())
     underflow = 2.0**5 * LEAST * (terms + 1) * (1 + largest + size.amax())
-    radius.mul_((1 - share) / (1 - 2 * share) * SPARE)
-    radius.add_(torch.where(beyond < LARGEST / 4, underflow, torch.nan))  # no partial sum can be larger
-    return Box.of(centre - radius, centre.add_(radius))
+    underflow = torch.where(beyond < LARGEST / 4, underflow, torch.nan)  # no partial sum can be larger
+    return Box.of(lower.sub_(underflow), upper.add_(underflow))
 
 
 def _convolution(function: Callable[..., Tensor], transposed: bool) -> Callable[..., Box]:
