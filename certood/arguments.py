@@ -40,6 +40,16 @@ def _first_sentence(box: str) -> str:
     return " ".join(text).removeprefix("Error parsing recipe: ").rstrip(".") or box.strip()
 
 
+def shown(metavar: str, default: str) -> Any:
+    """What --help calls an option's value, and its default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """A,B,C, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
 def data_folder(given: Path | None) -> Path | None:
     """--data, else CERTOOD_DATA, else none."""
     variable = os.environ.get("CERTOOD_DATA")

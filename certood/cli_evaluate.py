@@ -13,16 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from certood.arguments import Folder, data_folder, parse
+from certood.arguments import Folder, data_folder, parse, shown
 from certood.errors import CertoodError, LostProcess, ScoreError
 from certood.metrics import Forms
 from certood.paper import Published
 from certood.ranks import leads
 from certood.summary import Cell, Summary, summaries
-
-
-def _shown(metavar: str, default: str) -> Any:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
 @dataclass(frozen=True)
@@ -36,15 +32,15 @@ class Evaluate:
     The same command goes on where it was stopped, and keeps what is finished.
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, _shown("RUN", "")]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, shown("RUN", "")]
     """run folders; those of one in-distribution are attacked from each other's worst points too"""
     out: Path
     """folder to write scores to"""
     data: Folder = None
     """folder with image sets, NAME/SPLIT.parquet or other forms; also CERTOOD_DATA"""
-    eps: Annotated[tuple[float, ...], _shown("EPS", "(default: the recipe's)")] = ()
+    eps: Annotated[tuple[float, ...], shown("EPS", "(default: the recipe's)")] = ()
     """radii, in units of the [0, 1] pixel range"""
-    out_sets: Annotated[str, _shown("A,B", "(default: the paper's)")] = ""
+    out_sets: Annotated[str, shown("A,B", "(default: the paper's)")] = ""
     """out-distribution sets, names or paths, with commas"""
     attack: Literal["none", "quick", "standard", "paper"] = "standard"
     """how much is tried: up to 60, 310 or 5,500 gradients an image, some more for each other run"""

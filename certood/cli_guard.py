@@ -14,15 +14,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from certood.arguments import Folder, data_folder, parse
+from certood.arguments import Folder, data_folder, parse, shown
 from certood.errors import CertoodError
 
 if TYPE_CHECKING:
     from certood.guard import Guard
-
-
-def _shown(metavar: str, default: str) -> Any:
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=default)
 
 
 @dataclass(frozen=True)
@@ -34,13 +30,13 @@ class Calibrate:
     Takes in-distribution images that training has not seen, and writes calibration.json into the run folder.
     """
 
-    run: Annotated[Path, tyro.conf.Positional, _shown("RUN", "(required)")]
+    run: Annotated[Path, tyro.conf.Positional, shown("RUN", "(required)")]
     """run folder"""
     accept: float = 0.95
     """share of in-distribution images that is to be accepted"""
     data: Folder = None
     """folder with image sets, NAME/SPLIT.parquet or other forms; also CERTOOD_DATA"""
-    in_set: Annotated[str, _shown("NAME", "(default: the recipe's)")] = ""
+    in_set: Annotated[str, shown("NAME", "(default: the recipe's)")] = ""
     """in-distribution image set, a name or a path"""
     split: Literal["test", "train"] = "test"
     """which images of it; not those that the run was trained on"""
@@ -61,15 +57,15 @@ class Certify:
     Images are files of the size and colours that the network takes.
     """
 
-    run: Annotated[Path, tyro.conf.Positional, _shown("RUN", "(required)")]
+    run: Annotated[Path, tyro.conf.Positional, shown("RUN", "(required)")]
     """run folder"""
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, _shown("IMAGE", "")] = ()
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, shown("IMAGE", "")] = ()
     """image files"""
-    eps: Annotated[float | None, _shown("EPS", "(default: the recipe's)")] = None
+    eps: Annotated[float | None, shown("EPS", "(default: the recipe's)")] = None
     """how far each pixel may move, in units of the [0, 1] pixel range"""
     radius: bool = False
     """also find the largest eps for which rejection is guaranteed; needs a calibration"""
-    certificate: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
+    certificate: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """write what is guaranteed for the one image to this file, for certood verify"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where to compute"""

@@ -17,16 +17,16 @@ boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.r
 bounds.confidence bounds
 networks discriminators mixtures detectors
 attacks.hunt attacks.gradient attacks.sparse attacks.blind attacks.starts attacks.budgets attacks
-methods schedules settings recipes building
+methods schedules settings recipes systems building
 data.entries data.order data.views data.leaving_out data.formats data.noise data.demo data.places data.overlap
 data.adapting data.encoded data.shards data.sources data.catalogue data.stream data.augment data.shapes
 data
 runs certificates assembly card images calibration guard adapters team evaluation filing contest
-pictures machine objective tally progress interrupts journal training
+pictures machine objective tally progress interrupts journal training several
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
 report.split report.worst report.pictures report.findings report.page report
-arguments cli_data cli_evaluate cli_report cli_demo cli_verify cli_guard cli __main__
+arguments cli_data cli_evaluate cli_report cli_demo cli_verify cli_guard cli_train cli_reproduce cli __main__
 """
 ORDER = HOUSE.split()
 

@@ -33,6 +33,7 @@ ADDITIONAL = {
     "svhn": ("smooth_noise", "imagenet_minus", "tiny_images"),
     "cifar10": ("smooth_noise", "imagenet_minus", "tiny_images"),
 }
+RADII = {"mnist": (0.3, 0.4), "svhn": (0.03, 0.06), "cifar10": (0.01, 0.03)}  # those of training, and the larger ones
 # Ours, where the first is not to be had and the second is. The paper has no numbers of it.
 STANDS_IN = {"emnist_letters": "nist_letters"}
 

@@ -1,0 +1,94 @@
+"""`certood reproduce`: all systems of the paper on one in-distribution, from training to report, in one command."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from certood.arguments import Folder, data_folder, listed, parse, shown
+from certood.errors import RecipeError, TrainingFailed
+from certood.paper import RADII
+from certood.recipes import RECIPES, Scale
+from certood.systems import SYSTEMS, folder_name, planned, seeds_of, system
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """certood reproduce NAME --out DIR: the paper's table for mnist, svhn, cifar10 or demo.
+
+    Example: certood reproduce mnist --data images --out mnist --seeds 0,1,2
+
+    Trains every system, attacks and certifies all of them together, seed by seed, and writes a report.
+
+    The same command goes on where it was stopped, and keeps what is finished.
+    """
+
+    name: Annotated[str, tyro.conf.Positional, shown("NAME", "(required)")]
+    """in-distribution: mnist, svhn, cifar10 or demo"""
+    out: Path
+    """folder for runs, scores and report"""
+    data: Folder = None
+    """folder with image sets, NAME/SPLIT.parquet or other forms; also CERTOOD_DATA"""
+    scale: Scale = "cpu"
+    """paper: exactly as published, for GPUs and days; cpu: for two cores and hours"""
+    seeds: Annotated[str, shown("N,M", "(default: 0)")] = "0"
+    """of everything random, one run of each system for each"""
+    systems: Annotated[str, shown("A,B", "(default: the paper's)")] = ""
+    """which systems, as plain,oe,good80,prood"""
+    epochs: Annotated[int, shown("N", "(default: the recipe's)")] = 0
+    """of every run, for a quick look"""
+    attack: Literal["none", "quick", "standard", "paper"] = "standard"
+    """how much is tried on an image, as in certood evaluate"""
+    attack_samples: int = 1000
+    """images of each set that are attacked"""
+    limit: int = 0
+    """evaluate only so many images of each set, always the same choice; 0 for all"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where to compute"""
+
+
+def reproduce(arguments: Sequence[str]) -> None:
+    parsed = parse(Reproduce, arguments, "reproduce")
+    if parsed.name not in RECIPES:
+        raise RecipeError(f"no recipe is called {parsed.name!r}; there are {', '.join(RECIPES)}")
+    if parsed.epochs < 0 or parsed.limit < 0:
+        raise RecipeError(f"epochs and limit are 0 or more, not {parsed.epochs} and {parsed.limit}")
+    try:
+        _reproduce(parsed)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("; the same command goes on") from None
+
+
+def _reproduce(parsed: Reproduce) -> None:
+    chosen = tuple(map(system, listed(parsed.systems))) or SYSTEMS
+    seeds = seeds_of(listed(parsed.seeds)) or (0,)
+    data, runs, scores = data_folder(parsed.data), parsed.out / "runs", parsed.out / "scores"
+    plan = planned(parsed.name, parsed.scale, chosen, seeds, parsed.epochs or None, runs)
+
+    from certood.cli_evaluate import Live, print_table
+    from certood.contest import Contest
+    from certood.evaluation import Plan
+    from certood.machine import Machine, device_of
+    from certood.report.page import report
+    from certood.several import Stages, train_all
+    from certood.summary import summaries
+
+    attacks = Plan(parsed.attack, parsed.attack_samples)  # what is wrong with it should not be found out hours later
+    stages = Stages(len(plan) + len(seeds) + 1)
+    finished, failed = train_all(plan, runs, data, Machine(parsed.device), stages)
+    written = []
+    for seed in seeds:
+        entrants = [runs / name for name in (folder_name(each.name, seed) for each in chosen) if name in finished]
+        stages.begin(f"evaluating {len(entrants)} runs of seed {seed} against each other")
+        radii, limit = RADII.get(plan[0][1].in_set, ()), parsed.limit or None
+        with Live() as live:
+            contest = Contest(scores, data, attacks, radii, (), limit, device_of(parsed.device), live)
+            written += contest.run(entrants)
+    stages.begin("writing the report")
+    page = report(scores, parsed.out / "report")
+    print_table(summaries(written))
+    print(f"\n{page} shows all of it: open it in a browser.")
+    if failed:
+        raise TrainingFailed(f"{', '.join(failed)} failed in training and are left out; their log.csv tells how")

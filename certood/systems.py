@@ -1,0 +1,80 @@
+"""The systems that the paper compares, by the names of their run folders: plain, oe, ..., good80, good100, prood."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast, final, get_args
+
+from certood.errors import RecipeError
+from certood.recipes import MethodName, Recipe, Scale, recipe
+
+
+@final
+@dataclass(frozen=True)
+class System:
+    name: str
+    method: MethodName
+    quantile: float = 1.0
+
+    def recipe(self, name: str, scale: Scale, epochs: int | None, seed: int) -> Recipe:
+        """One of the paper's recipes, made for this system."""
+        return replace(recipe(name, self.method, scale, epochs), quantile=self.quantile, seed=seed)
+
+
+def system(name: str) -> System:
+    """A method, or good with its quantile in percent.
+
+    >>> system("good80")
+    System(name='good80', method='good', quantile=0.8)
+    """
+    percent = re.fullmatch(r"good(\d+(?:\.\d+)?)", name)
+    if percent and float(percent[1]) <= 100:
+        return System(name, "good", float(percent[1]) / 100)
+    if name not in get_args(MethodName):
+        methods = ", ".join(get_args(MethodName))
+        raise RecipeError(f"no system is called {name!r}; there are {methods}, and good with a quantile, as good80")
+    return System(name, cast(MethodName, name))
+
+
+SYSTEMS = tuple(
+    system(name)
+    for name in (
+        *("plain", "oe", "ceda", "acet", "ccu"),
+        *("good0", "good20", "good40", "good60", "good80", "good90", "good95", "good100"),
+        "prood",
+    )
+)
+
+
+def folder_name(name: str, seed: int) -> str:
+    """Of the run of a system: seeds can be added later without renaming what is there."""
+    return name if seed == 0 else f"{name}-seed{seed}"
+
+
+def planned(
+    name: str, scale: Scale, systems: Sequence[System], seeds: Sequence[int], epochs: int | None, out: Path
+) -> list[tuple[str, Recipe]]:
+    """The runs of a table, by the names of their folders in `out`: seed by seed.
+
+    Where the paper starts GOOD from CEDA (CIFAR-10 at its epoch 200, SVHN at 300), that run comes before.
+    """
+    found: dict[str, Recipe] = {}
+    for seed in seeds:
+        for each in systems:
+            chosen = each.recipe(name, scale, epochs, seed)
+            if chosen.kappa_start < 0:
+                start = folder_name("ceda-start", seed)
+                found[start] = replace(recipe(name, "ceda", scale, epochs or CEDA_EPOCHS[name]), seed=seed)
+                chosen = replace(chosen, start_from=str(out.resolve() / start))
+            found[folder_name(each.name, seed)] = chosen
+    return list(found.items())
+
+
+CEDA_EPOCHS = {"cifar10": 200, "svhn": 300}
+
+
+def seeds_of(words: Sequence[str]) -> tuple[int, ...]:
+    if not all(word.isdecimal() for word in words):
+        raise RecipeError(f"seeds are whole numbers, not {', '.join(words)}")
+    return tuple(dict.fromkeys(int(word) for word in words))
