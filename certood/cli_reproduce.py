@@ -11,16 +11,16 @@ from certood.arguments import Folder, data_folder, listed, parse, shown
 from certood.errors import RecipeError, TrainingFailed
 from certood.paper import RADII
 from certood.recipes import RECIPES, Scale
-from certood.systems import SYSTEMS, folder_name, planned, seeds_of, system
+from certood.systems import folder_name, planned, seeds_of, system, systems_of
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """certood reproduce NAME --out DIR: the paper's table for mnist, svhn, cifar10 or demo.
+    """certood reproduce NAME --out DIR: the paper's table of one in-distribution.
 
     Example: certood reproduce mnist --data images --out mnist --seeds 0,1,2
 
-    Trains every system, attacks and certifies all of them together, seed by seed, and writes a report.
+    Trains every system, attacks and certifies them together, writes a report.
 
     The same command goes on where it was stopped, and keeps what is finished.
     """
@@ -35,8 +35,8 @@ class Reproduce:
     """paper: exactly as published, for GPUs and days; cpu: for two cores and hours"""
     seeds: Annotated[str, shown("N,M", "(default: 0)")] = "0"
     """of everything random, one run of each system for each"""
-    systems: Annotated[str, shown("A,B", "(default: the paper's)")] = ""
-    """which systems, as plain,oe,good80,prood"""
+    systems: Annotated[str, shown("A,B", "(default: all)")] = ""
+    """which systems, as plain,oe,good80,good80+shapes"""
     epochs: Annotated[int, shown("N", "(default: the recipe's)")] = 0
     """of every run, for a quick look"""
     attack: Literal["none", "quick", "standard", "paper"] = "standard"
@@ -62,7 +62,7 @@ def reproduce(arguments: Sequence[str]) -> None:
 
 
 def _reproduce(parsed: Reproduce) -> None:
-    chosen = tuple(map(system, listed(parsed.systems))) or SYSTEMS
+    chosen = tuple(map(system, listed(parsed.systems))) or systems_of(parsed.name, parsed.scale)
     seeds = seeds_of(listed(parsed.seeds)) or (0,)
     data, runs, scores = data_folder(parsed.data), parsed.out / "runs", parsed.out / "scores"
     plan = planned(parsed.name, parsed.scale, chosen, seeds, parsed.epochs or None, runs)

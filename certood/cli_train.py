@@ -89,6 +89,10 @@ def _sweep(arguments: Sequence[str], parsed: Train) -> None:
     planned = []
     for seed in seeds_of(listed(parsed.seeds)) or (parsed.recipe.seed,):
         for each in map(system, listed(parsed.sweep)):
+            if each.variant:
+                raise RecipeError(
+                    f"a variant is a recipe of its own: certood train {parsed.recipe.name}-{each.variant}"
+                )
             more = ("--method", each.method, "--quantile", str(each.quantile), "--seed", str(seed))
             words = [*arguments, *more]
             default = Train(_recipe_before_overrides(words), out=tyro.MISSING)

@@ -1,4 +1,4 @@
-"""The systems that the paper compares, by the names of their run folders: plain, oe, ..., good80, good100, prood."""
+"""The systems that the paper compares, by the names of their run folders: plain, oe, ..., good80, good100, and ours."""
 
 import re
 from collections.abc import Sequence
@@ -16,35 +16,41 @@ class System:
     name: str
     method: MethodName
     quantile: float = 1.0
+    variant: str = ""  # of the recipe: mnist-shapes for "shapes"
 
     def recipe(self, name: str, scale: Scale, epochs: int | None, seed: int) -> Recipe:
-        """One of the paper's recipes, made for this system."""
+        """A recipe, made for this system."""
+        name = f"{name}-{self.variant}" if self.variant else name
         return replace(recipe(name, self.method, scale, epochs), quantile=self.quantile, seed=seed)
 
 
 def system(name: str) -> System:
-    """A method, or good with its quantile in percent.
+    """A method, good with its quantile in percent, or either with a variant of the recipe.
 
-    >>> system("good80")
-    System(name='good80', method='good', quantile=0.8)
+    >>> system("good80+shapes")
+    System(name='good80+shapes', method='good', quantile=0.8, variant='shapes')
     """
-    percent = re.fullmatch(r"good(\d+(?:\.\d+)?)", name)
+    called, _, variant = name.partition("+")
+    percent = re.fullmatch(r"good(\d+(?:\.\d+)?)", called)
     if percent and float(percent[1]) <= 100:
-        return System(name, "good", float(percent[1]) / 100)
-    if name not in get_args(MethodName):
+        return System(name, "good", float(percent[1]) / 100, variant)
+    if called not in get_args(MethodName):
         methods = ", ".join(get_args(MethodName))
         raise RecipeError(f"no system is called {name!r}; there are {methods}, and good with a quantile, as good80")
-    return System(name, cast(MethodName, name))
+    return System(name, cast(MethodName, called), variant=variant)
 
 
-SYSTEMS = tuple(
-    system(name)
-    for name in (
-        *("plain", "oe", "ceda", "acet", "ccu"),
-        *("good0", "good20", "good40", "good60", "good80", "good90", "good95", "good100"),
-        "prood",
-    )
+PAPER = (
+    *("plain", "oe", "ceda", "acet", "ccu"),
+    *("good0", "good20", "good40", "good60", "good80", "good90", "good95", "good100"),
+    "prood",
 )
+OURS = {("mnist", "cpu"): ("oe+shapes", "good80+shapes", "good100+shapes", "prood+shapes")}
+
+
+def systems_of(name: str, scale: Scale) -> tuple[System, ...]:
+    """Of a table: those of the paper, ProoD, and what is our own."""
+    return tuple(map(system, PAPER + OURS.get((name, scale), ())))
 
 
 def folder_name(name: str, seed: int) -> str:

@@ -32,7 +32,8 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["trian"],
-            "no command is called 'trian'; there are demo, train, evaluate, report, calibrate, certify, verify, data",
+            "no command is called 'trian'; there are demo, train, evaluate, report, reproduce, calibrate, certify, "
+            "verify, data",
         ),
         (["train"], "the recipe comes first: certood train mnist|svhn|cifar10|demo|mnist-shapes --out RUN"),
         (["train", "mnist", "--epochs", "abc"], "epochs"),
@@ -55,6 +56,16 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "demo", "--out", "run", "--in-set", "demo_photos"], "labels"),
         (["train", "demo", "--out", "run", "--out-set", "nothing_like_it"], "nothing_like_it"),
         (["train", "demo", "--out", "run", "--start-from", "nowhere"], "nowhere"),
+        (["train", "demo", "--out", "run", "--sweep", "plain,good800"], "no system is called 'good800'"),
+        (["train", "demo", "--out", "run", "--sweep", "plain", "--method", "oe"], "leave out --method"),
+        (["train", "demo", "--out", "run", "--sweep", "plain", "--seeds", "0,x"], "seeds are whole numbers"),
+        (["train", "demo", "--out", "run", "--sweep", "plain", "--devices", "2"], "one process"),
+        (["train", "demo", "--out", "run", "--seeds", "0,1"], "--seeds is for a sweep"),
+        (["train", "demo", "--out", "run", "--sweep", "plain+shapes"], "certood train demo-shapes"),
+        (["reproduce", "mnits", "--out", "there"], "no recipe is called 'mnits'"),
+        (["reproduce", "demo", "--out", "there", "--systems", "better"], "no system is called 'better'"),
+        (["reproduce", "demo", "--out", "there", "--scale", "paper"], "no paper scale"),
+        (["reproduce", "demo", "--out", "there", "--attack-samples", "0"], "at least 1"),
         (["data", "info", "minst"], "did you mean mnist"),
         (["data", "delete"], "no command is called data delete"),
         (["data", "prepare", "uniform_noise", "there"], "nothing to prepare"),
@@ -100,6 +111,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["train"],
         ["train", "mnist"],
         ["evaluate"],
+        ["reproduce"],
         ["demo"],
         ["data", "list"],
         ["data", "info"],
@@ -111,7 +123,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert "xample: certood " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["train", "mnist"], ["evaluate"], ["data"]], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["train", "mnist"], ["evaluate"], ["reproduce"], ["data"]], ids=" ".join)
 def test_golden_help(words: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
     shown = subprocess.run(
