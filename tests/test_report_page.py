@@ -138,6 +138,6 @@ def test_print_leaves_out_what_is_for_the_screen_and_opens_what_is_closed(tab: P
     tab.call("Emulation.setEmulatedMedia", media="print")
     try:
         assert tab.run("getComputedStyle(document.querySelector('nav')).display") == "none"
-        assert tab.run("document.querySelector('main details dl').getBoundingClientRect().height") > 20
+        assert tab.run("document.querySelector('main details dl').checkVisibility()")
     finally:
         tab.call("Emulation.setEmulatedMedia", media="")
