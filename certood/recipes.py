@@ -54,10 +54,10 @@ def cifar10(method: MethodName = "good", scale: Scale = "cpu", epochs: int | Non
 
 def demo(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """Handwritten digits against photographs, both carried by installed packages: nothing is downloaded; eps 0.3."""
-    base = Recipe("demo", method, in_set="demo_digits", out_set="demo_photos", network="XS", out_margin=4, batch_size=64)
+    base = Recipe("demo", method, in_set="demo_digits", out_set="demo_photos", network="XS", out_margin=4, lr=2e-3)
     if scale != "cpu":
         raise RecipeError("the demo has no paper scale; the paper's recipes are mnist, svhn and cifar10")
-    return _for_two_cores(replace(base, lr=2e-3), 60 if epochs is None else epochs)
+    return _for_two_cores(replace(base, batch_size=64), 60 if epochs is None else epochs)
 
 
 def mnist_shapes(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:

@@ -58,7 +58,7 @@ def test_shares_make_up_the_batch_and_come_back_in_its_order(processes: int, par
 
 
 def test_parts_and_processes_divide_a_batch() -> None:
-    with pytest.raises(RecipeError, match=r"1 processes cannot share batches of 128 evenly in 3 parts each"):
+    with pytest.raises(RecipeError, match=r"1 processes cannot share batches of 64 evenly in 3 parts each"):
         launch(Machine(accumulate=3), recipe("demo"))
 
 
