@@ -1,118 +1,145 @@
-"""How much does a guarantee cost? Time of the certified bound over time of the plain forward pass, on L, batch 128.
+"""How much does a guarantee cost? Certified bounds over the plain forward pass: sizes, batches, classes, widths.
 
-An interval pass does two convolutions a layer, so 2.0 is the least it can be. The baselines are timed in the same
-process, interleaved with what they are compared to; medians. Run it on a quiet machine:
+An interval pass does two convolutions a layer, so 2.0 is the least it can be.
 
-    python benchmarks/bounds.py [--network L] [--batch 128] [--repeats 15]
+    python benchmarks/bounds.py
 """
 
-import argparse
-import resource
-import statistics
-import time
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from baselines import four_convolutions, naive_gap, one_function_at_a_time
+from measuring import THREADS, Times, compared, interleaved, machine, peak, ratio, record, table, verdict
+from torch import nn
 
 from certood import networks
 from certood.bounds import Box, confidence_upper, max_gap
-from certood.detectors import Softmax
-from certood.methods import GOOD
+from certood.machine import hold_memory
+
+EPS = 0.1
+SIZES = {
+    "L": (1, 28, 128, 25),
+    "XL": (3, 32, 32, 20),
+    "M": (1, 28, 128, 6),
+    "S": (1, 28, 128, 4),
+    "XS": (1, 28, 128, 3),
+}
+
+HEAD = """
+import resource, sys, time, torch
+from certood.bounds import Box, max_gap
+torch.set_num_threads(int(sys.argv[1]))
+classes, samples, features = 1000, 64, 512
+torch.manual_seed(0)
+layer, box = torch.nn.Linear(features, classes), Box.around(torch.rand(samples, features), 0.1)
+rows, radius = torch.rand(1000, features), box.radius
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+ours, product = [], []
+with torch.no_grad():
+    for _ in range(4):
+        start = time.perf_counter()
+        max_gap(layer, box)
+        ours.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        for _ in range(classes):  # all K^2 rows, a thousand at a time
+            radius @ rows.T
+        product.append(time.perf_counter() - start)
+print(min(ours), min(product), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
+"""
 
 
-def four_convolutions(network: nn.Sequential, x: Tensor, eps: float) -> Tensor:
-    """The paper's formulas as they stand: W+ and W- applied to both ends. The baseline for centre and radius."""
-    lower, upper = x - eps, x + eps
-    for layer in network:
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            plus, minus = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
-            apply: Callable[..., Tensor] = F.linear
-            more: dict[str, object] = {}
-            if isinstance(layer, nn.Conv2d):
-                apply, more = F.conv2d, {"stride": layer.stride, "padding": layer.padding}
-            lower, upper = (
-                apply(lower, plus, layer.bias, **more) + apply(upper, minus, None, **more),
-                apply(upper, plus, layer.bias, **more) + apply(lower, minus, None, **more),
-            )
-        else:
-            lower, upper = layer(lower), layer(upper)
-    return upper.amax(1) - lower.amin(1)
+def quiet(function: Callable[[], object]) -> Callable[[], object]:
+    return torch.no_grad()(function)
 
 
-def medians(subjects: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Seconds of each, taken in turns so that all see the same machine."""
-    for subject in subjects.values():
-        subject()
-    times: dict[str, list[float]] = {name: [] for name in subjects}
-    for _ in range(repeats):
-        for name, subject in subjects.items():
-            start = time.perf_counter()
-            subject()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+def network_of(name: str, channels: int, size: int, classes: int = 10) -> nn.Sequential:
+    torch.manual_seed(0)
+    return networks.build(name, channels, size, classes).to(memory_format=torch.channels_last)
+
+
+def before(function: Callable[[], object]) -> Callable[[], object]:
+    def run() -> None:
+        with one_function_at_a_time():
+            function()
+
+    return quiet(run)
+
+
+def of_size(name: str) -> dict[str, Times]:
+    channels, size, batch, seconds = SIZES[name]
+    network, x = network_of(name, channels, size), torch.rand(batch, channels, size, size)
+    box = Box.around(x, EPS)
+    subjects: dict[str, Callable[[], object]] = {
+        "plain": quiet(lambda: network(x)),
+        "certify": quiet(lambda: confidence_upper(network, box)),
+        "max_gap": quiet(lambda: max_gap(network, box)),
+        "former rule": before(lambda: confidence_upper(network, box)),
+        "four convolutions": quiet(lambda: naive_gap(network, x, EPS)),
+        "ends alone": quiet(lambda: four_convolutions(network, x, EPS)),
+        "sound": quiet(lambda: confidence_upper(network, box, sound=True)),
+    }
+    if name == "L" and shutil.which("g++"):
+        whole = torch.compile(lambda z: max_gap(network, Box.around(z, EPS, cut=False)), fullgraph=True)
+        subjects["compiled"] = quiet(lambda: whole(x))
+    return interleaved(subjects, seconds)
+
+
+def growth() -> str:
+    """Seconds of certify over those of the plain pass, one thing changed at a time."""
+    found: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
+
+    def add(title: str, network: nn.Module, batch: int) -> None:
+        x = torch.rand(batch, 1, 28, 28)
+        box = Box.around(x, EPS)
+        found[title] = quiet(lambda: network(x)), quiet(lambda: confidence_upper(network, box))
+
+    for batch in (8, 32, 128, 512):
+        add(f"N = {batch}", network_of("S", 1, 28), batch)
+    for classes in (10, 100, 1000):
+        add(f"K = {classes}", network_of("S", 1, 28, classes), 64)
+    for width in (16, 32, 64, 128):
+        layers = [nn.Conv2d(1, width, 3, 2, 1), nn.ReLU(), nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(), nn.Flatten()]
+        wide = nn.Sequential(*layers, nn.Linear(196 * width, 10)).to(memory_format=torch.channels_last)
+        add(f"width {width}", wide, 128)
+    times = interleaved({f"{t}/{i}": way for t, pair in found.items() for i, way in enumerate(pair)}, 15, most=10)
+    rows = []
+    for title in found:
+        plain, certified = times[f"{title}/0"].median, times[f"{title}/1"].median
+        rows.append([title, f"{1000 * plain:.1f}", f"{1000 * certified:.1f}", f"{certified / plain:.2f}"])
+    return table(["S unless said, 28x28", "plain, ms", "certify, ms", "ratio"], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="L", choices=networks.ARCHITECTURES)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=15)
-    arguments = parser.parse_args()
-    torch.set_num_threads(2)
-    torch.manual_seed(0)
-    channels, size = (3, 32) if arguments.network == "XL" else (1, 28)
-    network = networks.build(arguments.network, channels, size, 10)
-    network = network.to(memory_format=torch.channels_last)
-    detector = Softmax(network)
-    x, x_out = (torch.rand(arguments.batch, channels, size, size) for _ in range(2))
-    labels = torch.randint(10, (arguments.batch,))
-
-    def no_grad(function: Callable[[], object]) -> Callable[[], object]:
-        return torch.no_grad()(function)
-
-    def step(loss: Callable[[], Tensor]) -> Callable[[], object]:
-        def run() -> None:
-            network.zero_grad()
-            loss().backward()
-
-        return run
-
-    def in_loss() -> Tensor:
-        return GOOD().in_loss(detector, x, labels)[0].mean()
-
-    seconds = medians(
-        {
-            "plain forward": no_grad(lambda: network(x)),
-            "certify (eq. 6)": no_grad(lambda: confidence_upper(network, Box.around(x, 0.1))),
-            "max_gap (eq. 7)": no_grad(lambda: max_gap(network, Box.around(x, 0.1))),
-            "four convolutions": no_grad(lambda: four_convolutions(network, x, 0.1)),
-        },
-        arguments.repeats,
-    ) | medians(
-        {
-            "plain step": step(in_loss),
-            "GOOD_100 step": step(lambda: in_loss() + GOOD().out_loss(detector, x_out, 0.1).mean()),
-            "four-convolution step": step(
-                lambda: in_loss() + torch.log1p(four_convolutions(network, x_out, 0.1).square() / 2).mean()
-            ),
-        },
-        max(3, arguments.repeats // 3),
+    torch.set_num_threads(THREADS)
+    hold_memory()
+    about, parts, verdicts = machine(), [], []
+    for name, (channels, size, batch, _) in SIZES.items():
+        times = of_size(name)
+        target = "2.2" if name == "L" else ""
+        pairs = [
+            *(("certify", "plain", target), ("max_gap", "plain", ""), ("former rule", "plain", "")),
+            *(("four convolutions", "plain", ""), ("sound", "certify", "3" if name == "L" else "")),
+        ]
+        if "compiled" in times:
+            pairs.append(("compiled", "plain", ""))
+        parts.append(f"{name}, {channels}x{size}x{size}, batch {batch}\n\n{compared(times, pairs)}")
+        if name == "L":
+            verdicts.append(verdict("certify (eq. 6) / plain forward, L", ratio(times, "certify", "plain")[0], 2.2))
+            verdicts.append(verdict("sound / float32 bound, L", ratio(times, "sound", "certify")[0], 3))
+    run = subprocess.run([sys.executable, "-c", HEAD, str(THREADS)], capture_output=True, text=True, check=True)
+    ours, product, megabytes = map(float, run.stdout.split())
+    verdicts.append(verdict("K = 1000 head, N = 64, d = 512, MB", megabytes, 300))
+    verdicts.append(verdict(f"its time over its matrix product's ({ours:.2f} s / {product:.2f} s)", ours / product, 2))
+    parts.append(growth())
+    legend = (
+        "certify is eq. 6, max_gap eq. 7; former rule: certify as before `bounds/affine.py`; four convolutions: "
+        "the paper's formulas, W+ and W- on both ends, last layer elided; sound: rounded outward; compiled: "
+        "max_gap as one graph of torch.compile. Medians and best of each, all in turns in one process."
     )
-    print(f"{arguments.network}, batch {arguments.batch}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    for name, baseline in (
-        *(("certify (eq. 6)", "plain forward"), ("max_gap (eq. 7)", "plain forward")),
-        *(
-            ("four convolutions", "plain forward"),
-            ("GOOD_100 step", "plain step"),
-            ("four-convolution step", "plain step"),
-        ),
-        ("four-convolution step", "GOOD_100 step"),
-    ):
-        ratio = seconds[name] / seconds[baseline]
-        print(f"{name:>22} / {baseline:<14} {ratio:5.2f}    {seconds[name]:.4f} s / {seconds[baseline]:.4f} s")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")
+    record("bounds.py", "what a guarantee costs", [about, "\n".join(verdicts), legend, *parts, peak()])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The hot path of every interval pass: a linear layer or a 2-D convolution of a Box as one autograd function.
 
-    c = l + (u - l) / 2,  r = (u - l) / 2;    c' = W c + b,  r' = |W| r;    l' = c' - r',  u' = c' + r'
+    d = u - l,  c = l + d / 2;    c' = W c + b,  d' = |W| d;    l' = c' - d' / 2,  u' = c' + d' / 2
 
-The same sums as in the rules of `bounds/interval.py`, which torch differentiates one operation at a time. What is saved
-here is memory traffic: scratch is reused in place, and the gradient of the weight, where a large layer spends its time,
+The same sums as in the rules of `bounds/interval.py`, which torch differentiates one operation at a time, with the
+width d = 2 r for the radius. What is saved here is memory traffic: halves are exact and cost no pass of their own,
+scratch is used again, and the gradient of the weight, where a large layer spends its time,
 
-    dW = dc' c^T + sgn(W) (dr' r^T),
+    dW = dc' c^T + sgn(W) (dd' d^T),
 
 is gathered in one buffer. Under autocast both products are computed in its precision and the gradients of W in W's own.
 """
@@ -37,6 +38,7 @@ class Layer(NamedTuple):
 class Kept:
     """An interval pass that goes again over some of its samples, now with gradients, and computes no product twice.
 
+    >>> from certood.boxes import Box
     >>> network, box = torch.nn.Linear(2, 3), Box(torch.zeros(4, 2), torch.ones(4, 2))
     >>> with torch.no_grad(), keeping(4) as kept:
     ...     bounds = network(box).upper.amax(1)
@@ -98,16 +100,16 @@ def keeping(samples: int) -> Iterator[Kept]:
         ACTIVE.reset(token)
 
 
-def halves(lower: Tensor, upper: Tensor) -> Ends:
-    """Centre and radius. Where u - l overflows, r is infinite, and the bound no number or no bound."""
-    radius = torch.sub(upper, lower).mul_(0.5)
-    return lower + radius, radius
+def centred(lower: Tensor, upper: Tensor) -> Ends:
+    """Centre and width. Where u - l overflows, both are infinite, and the bound no number or no bound."""
+    width = upper - lower
+    return torch.add(lower, width, alpha=0.5), width
 
 
-def apart(centre: Tensor, radius: Tensor) -> Ends:
-    """c - r and c + r; the centre is used up."""
-    upper = centre + radius
-    return centre.sub_(radius), upper
+def apart(centre: Tensor, width: Tensor) -> Ends:
+    """The ends around a centre, which is used up."""
+    upper = torch.add(centre, width, alpha=0.5)
+    return centre.sub_(width, alpha=0.5), upper
 
 
 def passed(
@@ -120,11 +122,11 @@ def passed(
     if layer is not None:
         used = layer.weight
     size = used.abs() if layer is None else layer.size
-    centre, radius = halves(lower, upper)
-    ctx.save_for_backward(centre, radius, used, size)
+    centre, width = centred(lower, upper)
+    ctx.save_for_backward(centre, width, used, size)
     if layer is not None:
         return layer.ends
-    ends = apart(product(centre, used, offset, *settings), product(radius, size, None, *settings))
+    ends = apart(product(centre, used, offset, *settings), product(width, size, None, *settings))
     if kept is not None and kept.rows is None:
         kept.store(ends, used, size)
     return ends
@@ -142,11 +144,11 @@ class LinearEnds(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_lower: Tensor, of_upper: Tensor) -> tuple[Tensor | None, ...]:
-        centre, radius, used, size = ctx.saved_tensors
-        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower
+        centre, width, used, size = ctx.saved_tensors
+        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower  # twice what d' gets
         of_weight = None
         if ctx.needs_input_grad[2]:
-            of_weight = signed(of_radius.T @ radius, used).addmm_(of_centre.T, centre).to(ctx.grad_dtype)
+            of_weight = halved_signs(of_radius.T @ width, used).addmm_(of_centre.T, centre).to(ctx.grad_dtype)
         of_bias = of_centre.sum(0).to(ctx.grad_dtype) if ctx.biased and ctx.needs_input_grad[3] else None
         if not ctx.needs_input_grad[0]:
             return None, None, of_weight, of_bias
@@ -166,32 +168,32 @@ class ConvolutionEnds(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_lower: Tensor, of_upper: Tensor) -> tuple[Tensor | None, ...]:
-        centre, radius, used, size = ctx.saved_tensors
-        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower
+        centre, width, used, size = ctx.saved_tensors
+        of_centre, of_radius = of_lower + of_upper, of_upper - of_lower  # twice what d' gets
         wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[2], ctx.biases is not None and ctx.needs_input_grad[3]]
         stride, padding, dilation, groups = ctx.settings
         rest = (stride, padding, dilation, False, [0, 0], groups)
         backward = torch.ops.aten.convolution_backward
         first, of_weight, of_bias = backward(of_centre, centre, used, ctx.biases, *rest, wanted)
-        second, of_size, _ = backward(of_radius, radius, size, None, *rest, [*wanted[:2], False])
+        second, of_size, _ = backward(of_radius, width, size, None, *rest, [*wanted[:2], False])
         if of_weight is not None:
-            of_weight = of_weight.add_(signed(of_size, used)).to(ctx.grad_dtype)
+            of_weight = of_weight.add_(halved_signs(of_size, used)).to(ctx.grad_dtype)
         of_bias = None if of_bias is None else of_bias.to(ctx.grad_dtype)
         ends = of_ends(first, second) if wanted[0] else (None, None)
         return *ends, of_weight, of_bias, *[None] * 4
 
 
-def of_ends(of_centre: Tensor, of_radius: Tensor) -> Ends:
-    """Gradients by l and u from those by c and r, which are used up."""
-    of_upper = torch.add(of_centre, of_radius).mul_(0.5)
-    return of_centre.sub_(of_radius).mul_(0.5), of_upper
+def of_ends(of_centre: Tensor, twice_of_width: Tensor) -> Ends:
+    """Gradients by l and u: those by c half and half, those by d against each other. What is given is used up."""
+    of_upper = torch.lerp(twice_of_width, of_centre, 0.5)
+    return of_centre.sub_(of_upper), of_upper
 
 
-def signed(gradient: Tensor, weight: Tensor) -> Tensor:
-    """In place: times the sign of the weight, 0 where it is 0, as torch differentiates |W|."""
+def halved_signs(gradient: Tensor, weight: Tensor) -> Tensor:
+    """In place: times half the sign of the weight, 0 where it is 0, as torch differentiates |W|."""
     rows = max(1, SIGNS // max(1, weight[0].numel()))
     for part, signs in zip(torch.split(gradient, rows), torch.split(weight, rows), strict=True):
-        part.mul_(signs.sgn())
+        part.mul_(signs.sgn().mul_(0.5))
     return gradient
 
 

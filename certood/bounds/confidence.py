@@ -198,9 +198,12 @@ def _set_diagonal(gaps: Tensor, start: int, value: float) -> Tensor:
 def _largest_pair(out: Box) -> tuple[Tensor, Tensor]:
     """Per sample the k and l of the largest gap.  # [N] each"""
     best: list[Tensor] = []
-    for start, gaps in _blocks(out):
+    for start, first, gaps, swapped in _pairs(out):
         largest, position = gaps.flatten(1).max(1)
-        top, bottom = start + position // gaps.shape[2], position % gaps.shape[2]
+        top, bottom = start + position // gaps.shape[2], first + position % gaps.shape[2]
+        if swapped is not None:
+            other = _take(swapped.flatten(1), position)
+            top, bottom = torch.where(other, bottom, top), torch.where(other, top, bottom)
         found = [largest, top, bottom]
         if best:
             better = ~(largest <= best[0])  # also where it is NaN
@@ -208,6 +211,25 @@ def _largest_pair(out: Box) -> tuple[Tensor, Tensor]:
         best = found
     _, top, bottom = best
     return top, bottom
+
+
+def _pairs(out: Box) -> Iterator[tuple[int, int, Tensor, Tensor | None]]:
+    """(first row k, first column l, gaps, where it is f_l - f_k that they bound). Without gradients.
+
+    |W_k - W_l| r is the same for both differences of a pair, so that the larger of them is this plus |f_k - f_l| of the
+    centre, and the columns l from the block's first row on are all that is needed: half of the products.
+    """
+    if out.source is None:
+        yield from ((start, 0, gaps, None) for start, gaps in _blocks(out))
+        return
+    features, weight, bias, _ = out.source
+    logits, radius, (samples, classes) = F.linear(features.centre, weight, bias), features.radius, out.shape
+    size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
+    for start in range(0, classes, size):
+        reach = torch.sub(weight[start : start + size, None, :], weight[start:]).abs_()  # [block, K - start, d]
+        spread = (radius @ reach.flatten(0, 1).T).reshape(samples, len(reach), classes - start)
+        difference = logits[:, start : start + size, None] - logits[:, None, start:]
+        yield start, start, spread + difference.abs(), difference < 0
 
 
 def _take(values: Tensor, column: Tensor) -> Tensor:
