@@ -43,7 +43,7 @@ class Evaluate:
     out_sets: Annotated[str, shown("A,B", "(default: the paper's)")] = ""
     """out-distribution sets, names or paths, with commas"""
     attack: Literal["none", "quick", "standard", "paper"] = "standard"
-    """how much is tried: up to 60, 310 or 5,500 gradients an image, some more for each other run"""
+    """how much is tried: up to 60, 340 or 5,500 gradients an image, some more for each other run"""
     attack_samples: int = 1000
     """images of each set that are attacked, always the same choice"""
     limit: int = 0

@@ -1,6 +1,7 @@
 """Where a run is executed: device, processes, precision. Lightning Fabric does the work; processes share each batch."""
 
 import ctypes
+import logging
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
         device_of(machine.device)
     if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
+    # Fabric says unasked that a GPU could compute with 11 bits, and of several processes that they found each other.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
     fabric.launch()
     hold_memory()

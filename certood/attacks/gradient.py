@@ -40,6 +40,16 @@ class Path:
             return self
         return replace(self, **{field.name: getattr(self, field.name)[keep] for field in fields(self)})
 
+    def climb(self, hunt: Hunt, ahead: Tensor, last: bool) -> tuple[Self, Tensor]:
+        """Go where the score is higher than here, and nowhere else: only there is a gradient worth its price."""
+        look = hunt.look(self.rows, ahead, gradient=False)
+        up = look.values > self.value  # [n] bool
+        x, value, slope = self.x.clone(), torch.where(up, look.values, self.value), self.slope.clone()
+        x[up] = look.points[up]
+        if not last and bool(up.any()):
+            slope[up] = hunt.look(self.rows[up], x[up]).gradients
+        return replace(self, x=x, value=value, slope=slope), up
+
 
 @final
 @dataclass(frozen=True)
@@ -179,19 +189,9 @@ class MonotonePGD(Attack):
             size = path.slope.abs().flatten(1).mean(1).clamp(min=torch.finfo(path.slope.dtype).tiny)
             velocity = self.momentum * path.velocity + path.slope / spread(size, path.slope)
             ahead = path.x + spread(path.step, path.x) * velocity.sign()
-            look = hunt.look(path.rows, ahead, gradient=step < self.steps)
-            if step == self.steps:
-                return
-            up = look.values > path.value
-            wide = spread(up, path.x).bool()
-            path = replace(
-                path,
-                x=torch.where(wide, look.points, path.x),
-                value=torch.where(up, look.values, path.value),
-                slope=torch.where(wide, look.gradients, path.slope),
-                velocity=torch.where(wide, velocity, 0),  # after a failure the gradient alone points uphill
-                step=torch.where(up, path.step * 1.1, path.step / 2),
-            )
+            path, up = path.climb(hunt, ahead, last=step == self.steps)
+            path.velocity = torch.where(spread(up, velocity).bool(), velocity, 0)  # a failure: the gradient alone
+            path.step = torch.where(up, path.step * 1.1, path.step / 2)
 
 
 SHORTEST = 1e-6  # a step below this changes no pixel by as much as float32 rounds the sums of a network

@@ -1,13 +1,13 @@
 """An attack that moves few pixels at a time, for models on which steps over all pixels fail."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
 from certood.attacks.gradient import Attack, Path
-from certood.attacks.hunt import Hunt, spread, still
+from certood.attacks.hunt import Hunt, still
 
 
 @final
@@ -46,15 +46,5 @@ class SparseAscent(Attack):
             last = path.step.round().long()[:, None] - 1
             least = gain.sort(1, descending=True).values.gather(1, last)  # the k-th largest
             moved = ((gain >= least) & (gain > 0)).reshape(path.x.shape)
-            look = hunt.look(path.rows, torch.where(moved, ends, path.x), gradient=step < self.steps)
-            if step == self.steps:
-                return
-            up = look.values > path.value
-            wide = spread(up, path.x).bool()
-            path = replace(
-                path,
-                x=torch.where(wide, look.points, path.x),
-                value=torch.where(up, look.values, path.value),
-                slope=torch.where(wide, look.gradients, path.slope),
-                step=torch.where(up, path.step * 1.5, path.step / 1.5).clamp(1, form[1]),
-            )
+            path, up = path.climb(hunt, torch.where(moved, ends, path.x), last=step == self.steps)
+            path.step = torch.where(up, path.step * 1.5, path.step / 1.5).clamp(1, form[1])
