@@ -45,5 +45,5 @@ def title(recipe: Recipe) -> str:
     if recipe.method == "good":
         name = f"GOOD_{100 * recipe.quantile:g}"
     else:
-        name = "ProoD" if recipe.method == "prood" else recipe.method.upper()
+        name = {"plain": "Plain", "prood": "ProoD"}.get(recipe.method, recipe.method.upper())
     return f"{name}+shapes" if recipe.blobs + recipe.strokes + recipe.pieces > 0 else name
