@@ -113,6 +113,7 @@ def metric_of(x: Tensor) -> Tensor:
     return metric
 
 
+@torch.no_grad()
 def fit_mixture(mixture: Gaussians, y: Tensor, draw: torch.Generator) -> None:
     """k-means from random images, then expectation maximisation; in the end all variances become their mean."""
     components, dimension = mixture.means.shape
