@@ -50,7 +50,12 @@ def image_sets(recipe: Recipe, folder: Path | None) -> Sets:
     out_set, method = None, method_of(recipe)
     if method.uses_out:
         out_set = of(
-            recipe.out_set, "train", margin=recipe.out_margin, limit=recipe.out_limit or None, to_train_against=True
+            recipe.out_set,
+            "train",
+            margin=recipe.out_margin,
+            limit=recipe.out_limit or None,
+            to_train_against=True,
+            without=recipe.out_without,
         )
     test_set = _test_set(recipe, folder, in_set, of)
     if isinstance(method, Discriminator):

@@ -49,7 +49,9 @@ def svhn(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None =
 def cifar10(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """CIFAR-10 objects, 32x32 colour, mirrored at random; eps 0.01."""
     base = Recipe("cifar10", method, in_set="cifar10", channels=3, size=32, network="M", kappa=1.0, eps=0.01, flip=True)
-    return _for_two_cores(base, epochs) if scale == "cpu" else _colour_paper(base, 0.1 / 128, "cifar10", epochs)
+    if scale == "cpu":
+        return _for_two_cores(replace(base, out_without="cifar10"), epochs)
+    return _colour_paper(base, 0.1 / 128, "cifar10", epochs)
 
 
 def demo(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:

@@ -17,6 +17,7 @@ MethodName = Literal["plain", "oe", "ceda", "acet", "ccu", "good", "prood", "dis
 Scale = Literal["paper", "cpu"]
 Policy = Literal["none", "cifar10", "svhn"]
 Weights = Literal["pytorch", "ibp"]
+Shared = Literal["none", "cifar10"]
 
 
 @final
@@ -32,6 +33,8 @@ class Recipe:
     """in-distribution image set: a name of `certood data list`, or a path"""
     out_set: str = "tiny_imagenet"
     """out-distribution image set for training"""
+    out_without: Shared = "none"
+    """leave out the classes of the out-set that are classes of this set"""
     in_limit: int = 0
     """use only so many in-images, always the same choice; 0 for all"""
     out_limit: int = 0

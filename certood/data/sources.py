@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from certood.data import entries, formats, noise, overlap, places
+from certood.data import classes, entries, formats, noise, overlap, places
 from certood.data.adapting import adapted, labels_of
 from certood.data.formats import Indices, Source
 from certood.data.order import Blocks
@@ -77,13 +77,14 @@ def load(
     margin: int = 0,
     limit: int | None = None,
     to_train_against: bool = False,
+    without: str = "none",
 ) -> ImageSet:
     """The split of a set: from `folder`, else built in or drawn, else a path, else the hub.
 
     `name` is a name of the catalogue, the name of a folder in `folder`, `permuted_pixels:<set>`, `hub:<owner>/<set>`
     (streamed), or a path. Images come as [channels, size + margin, size + margin]; `limit` takes so many, see
     `adapting.chosen`. A set `to_train_against` has no labels, is streamed where it is large, and goes without its
-    corrupt records.
+    corrupt records. `without` leaves out the classes that another set has.
     """
     if split not in SPLITS:
         raise DataError(f"there is no split {split!r}; certood has train and test")
@@ -95,7 +96,7 @@ def load(
         inner = load(
             name.removeprefix(entries.PERMUTED),
             split, folder=folder, channels=channels, size=size, margin=margin, limit=limit,
-            to_train_against=to_train_against,
+            to_train_against=to_train_against, without=without,
         )  # fmt: skip
         return _permuted(inner)
     shape = (channels, size + margin, size + margin)
@@ -108,16 +109,19 @@ def load(
         digest = hashlib.sha256(f"{rule} {length}".encode()).hexdigest()
         return ImageSet(name, split, shape, 0, (), digest, length, images, None)
     source = _without_left_out(open_source(name, split, folder, to_train_against), name, split, folder)
+    if without != "none":
+        place = None if name.startswith(HUB) else whereabouts_of(name, split, folder)
+        source = overlap.without(source, classes.of_other(source, without, place.paths[0] if place else None))
     view = VIEWS.get(name, View())
     found = adapted(source, view, channels, size, margin, limit, without_corrupt=to_train_against)
-    labels, classes, names = (None, 0, ()) if to_train_against else labels_of(source, entry)
+    labels, number, names = (None, 0, ()) if to_train_against else labels_of(source, entry)
     labels = labels if labels is None or found.rows is None else labels[found.rows]
     digest = hashlib.sha256(f"{source.digest} {astuple(view)} {shape} {size} {found.length}".encode()).hexdigest()
     return ImageSet(
         title(name),
         split,
         shape,
-        classes,
+        number,
         names,
         digest,
         found.length,
