@@ -27,7 +27,7 @@ golden: .venv/installed
 	CERTOOD_GOLDEN=write $(BIN)/pytest -q -k golden
 
 bench: .venv/installed
-	$(BIN)/python benchmarks/bounds.py
+	$(BIN)/python benchmarks/run.py $(ONLY)
 
 wheel: .venv/installed
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
