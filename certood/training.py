@@ -111,7 +111,8 @@ def _loop(
     optimiser, device, augment = optimise.optimiser, fabric.device, augmentation(recipe)
     shapes = Shapes(recipe.blobs, recipe.strokes, recipe.pieces)
     measured = method.detector(network)  # without Fabric's wrapper, which would compute bounds in low precision as well
-    batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed)
+    ahead = device.type == "cpu"  # then whoever reads the images augments them
+    batches = Batches(sets.in_set, sets.out_set, recipe.batch_size, recipe.seed, augment if ahead else None)
     per_epoch, total = batches.per_epoch, recipe.epochs * batches.per_epoch
     kappa_at = Ramp(recipe.kappa, recipe.kappa_start, recipe.kappa_ramp)
     eps_at = Ramp(recipe.eps, recipe.eps_start, recipe.eps_ramp)
@@ -144,8 +145,10 @@ def _loop(
             for group in optimiser.param_groups:
                 group["lr"] = lr_at(now) * group["share"]
 
-            x = augment(images.to(device), generator(recipe.seed, "augment in", step, device=device))
-            x_out = augment(out_images.to(device), generator(recipe.seed, "augment out", step, device=device))
+            x, x_out = images.to(device), out_images.to(device)
+            if not ahead:
+                x = augment(x, generator(recipe.seed, "augment in", step, device=device))
+                x_out = augment(x_out, generator(recipe.seed, "augment out", step, device=device))
             x_out = shapes(x_out, x, labels.to(device), generator(recipe.seed, "shapes", step, device=device))
             if step == 0:
                 journal.sheet("batch.png", [("in-distribution", x), ("out-distribution", x_out)])
@@ -186,7 +189,9 @@ def _loop(
         raise TrainingFailed(DIVERGED.format(epoch=recipe.epochs, loss="NaN"))
     if isinstance(method, GOOD) and recipe.eps > 0:
         last = total - 1
-        x_out = augment(batches[last].out_images.to(device), generator(recipe.seed, "augment out", last, device=device))
+        x_out = batches[last].out_images.to(device)
+        if not ahead:
+            x_out = augment(x_out, generator(recipe.seed, "augment out", last, device=device))
         with diverging(recipe.epochs):
             journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), Softmax(network), x_out, recipe.eps))
     accuracy = test_accuracy(network, sets.test_set, device)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from certood.data.augment import Augmentation
 from certood.data.order import BlockOrder, Blocks, Order, seed_for
 from certood.data.stream import Batches, generator
 
@@ -128,3 +129,25 @@ def test_blocks_mix() -> None:
     assert abs(np.corrcoef(indices[1:], indices[:-1])[0, 1]) < 0.2
     assert len(set(indices[:128] // 1000)) >= 18
     assert (indices != BlockOrder(Blocks(starts, 20), 0, "out").indices(100_000, 100_000)).mean() > 0.99
+
+
+class Drawn(Numbered):
+    """Colour images."""
+
+    def images(self, indices: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(indices).integers(0, 256, (len(indices), 3, 8, 8), np.uint8)
+
+
+def test_who_reads_ahead_augments_ahead_and_the_images_are_the_same() -> None:
+    """Also those of AutoAugment, which draws from the global generator."""
+    batches = Batches(Drawn(40), Drawn(30), 16, 0, Augmentation(8, 2, flip=True, policy="svhn"))
+    ahead = torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(3), num_workers=1)
+    for step, (_, images, _, out_images, _) in enumerate(ahead):
+        torch.manual_seed(step)
+        here = batches[step]
+        assert images.dtype == torch.float32
+        assert torch.equal(images, here.images)
+        assert torch.equal(out_images, here.out_images)
+    augment = Augmentation(8, 2, flip=True, policy="svhn")
+    stored = Batches(Drawn(40), None, 16, 0)[2].images
+    assert torch.equal(here.images, augment(stored, generator(0, "augment in", 2)))

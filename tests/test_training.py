@@ -79,6 +79,11 @@ def test_two_runs_of_one_recipe_are_the_same(finished: Path, tmp_path: Path) -> 
     assert not same_weights(finished, tmp_path / "other")
 
 
+def test_a_process_that_reads_ahead_changes_nothing(finished: Path, tmp_path: Path) -> None:
+    train(TINY, tmp_path / "again", machine=Machine(workers=1))
+    assert same_weights(finished, tmp_path / "again")
+
+
 @pytest.mark.parametrize("method", ["plain", "oe", "ceda", "acet", "ccu", "good", "prood"])
 def test_every_method_trains(method: str, tmp_path: Path) -> None:
     tiny = replace(TINY, method=method, quantile=0.5, epochs=1, attack_steps=2, eps_ramp=0, eps_start=0)

@@ -1,5 +1,6 @@
 """Batches by optimisation step, and the generators that go with a step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, final
 
@@ -28,9 +29,9 @@ def generator(seed: int, name: str, *position: int, device: torch.device | str =
 
 class Batch(NamedTuple):
     step: int
-    images: Tensor  # in-distribution, as stored  # [N, C, H, W]
+    images: Tensor  # in-distribution, as stored or augmented  # [N, C, H, W]
     labels: Tensor  # [N]
-    out_images: Tensor  # out-distribution, as stored; empty for a method without  # [M, C, H, W]
+    out_images: Tensor  # out-distribution, likewise; empty for a method without  # [M, C, H, W]
     corrupt: tuple[int, ...]  # out-images that could not be read, and for which others stand
 
 
@@ -47,6 +48,8 @@ class Batches(torch.utils.data.Dataset[Batch]):
     out_set: Images | None
     size: int
     seed: int
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    """done here where it is given, so that processes that read ahead do it as well"""
 
     @property
     def per_epoch(self) -> int:
@@ -62,4 +65,8 @@ class Batches(torch.utils.data.Dataset[Batch]):
             there = order_of(self.out_set, self.seed, "out").indices(step * self.size, self.size)
             pixels, corrupt = readable(self.out_set.images, there, len(self.out_set))
             out_images = torch.from_numpy(pixels)
-        return Batch(step, torch.from_numpy(images), torch.from_numpy(labels), out_images, corrupt)
+        in_images = torch.from_numpy(images)
+        if self.augment is not None:
+            in_images = self.augment(in_images, generator(self.seed, "augment in", step))
+            out_images = self.augment(out_images, generator(self.seed, "augment out", step))
+        return Batch(step, in_images, torch.from_numpy(labels), out_images, corrupt)
