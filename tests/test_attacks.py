@@ -190,7 +190,10 @@ def test_sparse_ascent_climbs_where_every_step_along_all_signs_goes_down() -> No
 
     x = torch.full((4, 1, 8, 8), 0.5)
     box = Box.around(x, 0.2)
-    assert (maximise(score, box, x, budget=[MonotonePGD("clean", 60)]).scores == 0).all()
+    stuck = maximise(score, box, x, budget=[MonotonePGD("clean", 60)])
+    assert (stuck.scores == 0).all()
+    assert (stuck.gradients == 1).all()  # steps that fail cost none
+    assert (stuck.evaluations > 15).all()
     assert (maximise(score, box, x, budget=[SparseAscent("clean", 60)]).scores > 1.5).all()
 
 
