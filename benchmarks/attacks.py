@@ -194,8 +194,8 @@ def fold(before: float, after: float) -> str:
 
 
 def saving(cells: list[dict[str, Any]], budget: str) -> str:
-    """Two things spare gradients and change no result by more than is promised: what can never move leaves a loop, in
-    full as in pruned searches, and what certificate and rank settle leaves the pruned ones."""
+    """Three things spare gradients. A sample that can never move leaves a loop, a step that does not go up is not asked
+    for its gradient, both always; and what certificate and rank settle leaves the search, where it is pruned."""
     every = float(nominal(BUDGETS[budget]))
     rows = []
     for cell in cells:
@@ -211,14 +211,14 @@ def saving(cells: list[dict[str, Any]], budget: str) -> str:
         full, pruned = (sum(cell["gradients"][at] for cell in mine) for at in (0, 1))
         worst = max(abs(cell["ours"][1] - cell["ours"][0]) for cell in mine)
         lines.append(
-            f"{run}: gradients over all sets fall {fold(every * len(mine), pruned)}-fold against a search that nothing "
-            f"leaves ({every:.0f} an image), of which certificates and ranks alone {fold(full, pruned)}-fold; the AAUC "
-            f"differs by {worst:.3f} at most."
+            f"{run}: ours spends {fold(every * len(mine), pruned)} times fewer than the {every:.0f} gradients an image "
+            f"that the others may spend, over all sets; certificates and ranks alone save {fold(full, pruned)}-fold, and "
+            f"the AAUC differs by {worst:.3f} at most."
         )
     head = ["run", "out-set", "AAUC, pruned less full", "gradients an image, without certificates", "pruned"]
     head += [f"fold from {every:.0f}", "fold by certificates", "evaluations, without", "pruned"]
     head += ["mean confidence, without", "pruned", "seconds, without", "pruned"]
-    return f"What leaving the search saves. {' '.join(lines)}\n\n{table(head, rows)}"
+    return f"What is saved. {' '.join(lines)}\n\n{table(head, rows)}"
 
 
 def starts(cells: list[dict[str, Any]]) -> str:
