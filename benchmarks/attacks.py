@@ -212,7 +212,7 @@ def saving(cells: list[dict[str, Any]], budget: str) -> str:
         worst = max(abs(cell["ours"][1] - cell["ours"][0]) for cell in mine)
         lines.append(
             f"{run}: ours spends {fold(every * len(mine), pruned)} times fewer than the {every:.0f} gradients an image "
-            f"that the others may spend, over all sets; certificates and ranks alone save {fold(full, pruned)}-fold, and "
+            f"that the others may spend, over all sets; certificates and ranks alone save {fold(full, pruned)}-fold; "
             f"the AAUC differs by {worst:.3f} at most."
         )
     head = ["run", "out-set", "AAUC, pruned less full", "gradients an image, without certificates", "pruned"]
