@@ -199,7 +199,10 @@ def clean_gap(detector: Softmax, x: Tensor) -> Tensor:
 
 
 def confidence_upper_bound_loss(gap: Tensor) -> Tensor:
-    return torch.log1p(gap.square() / 2)
+    """log(1 + g^2 / 2), which is 2 log g - log 2 where g is so large that its square may overflow."""
+    large = gap > 1e9  # there the two agree to the last bit
+    far = 2 * torch.where(large, gap, 1.0).log() - math.log(2)
+    return torch.where(large, far, torch.log1p(torch.where(large, 0.0, gap).square() / 2))
 
 
 METHODS: dict[str, type[Method]] = {

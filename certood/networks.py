@@ -1,6 +1,7 @@
 """The networks: plain stacks of 3x3 convolutions, then linear layers, ReLU between them and no normalisation.
 
-L and XL are the paper's (Table 2). S and M are for two CPU cores, XS for the demo. Any other `nn.Module` that ends in
+L and XL are the paper's (Table 2). S and M are for two CPU cores, XS for the demo. R18 is ResNet-18 with batch norm,
+R18x2 the same twice as wide. Any other `nn.Module` that ends in
 logits works as well: bounds do not know these classes.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from certood import residual
 from certood.errors import NetworkError
 
 
@@ -26,6 +28,7 @@ ARCHITECTURES = {
     "S": Architecture(((32, 2), (32, 1), (64, 2), (64, 1)), (256,)),
     "XS": Architecture(((16, 2), (32, 2), (32, 1)), (64,)),
 }
+WIDENINGS = {"R18": 1, "R18x2": 2}  # of the residual network
 
 
 def build(name: str, channels: int, size: int, classes: int) -> nn.Sequential:
@@ -34,10 +37,12 @@ def build(name: str, channels: int, size: int, classes: int) -> nn.Sequential:
     >>> sum(weight.numel() for weight in build("L", channels=1, size=28, classes=10).parameters())
     13257290
     """
-    if name not in ARCHITECTURES:
-        raise NetworkError(f"no network is called {name!r}; there are {', '.join(ARCHITECTURES)}")
+    if name not in (*ARCHITECTURES, *WIDENINGS):
+        raise NetworkError(f"no network is called {name!r}; there are {', '.join((*ARCHITECTURES, *WIDENINGS))}")
     if channels < 1 or size < 4 or classes < 2:
         raise NetworkError(f"a network needs channels >= 1, size >= 4, classes >= 2, not {channels}, {size}, {classes}")
+    if name in WIDENINGS:
+        return residual.build(channels, classes, WIDENINGS[name])
     layers, features = stack(ARCHITECTURES[name], channels, size)
     return nn.Sequential(*layers, nn.Linear(features, classes))
 

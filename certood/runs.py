@@ -24,6 +24,7 @@ from certood.contents import check
 from certood.errors import CertoodError, NetworkError, RunError
 from certood.files import parse_json, read_text, write, write_text
 from certood.locks import locked
+from certood.normalisation import folded
 from certood.recipes import Recipe
 
 COLUMNS = (
@@ -34,6 +35,9 @@ STATE = {
     **{"step": int, "digests": [str], "network": dict, "optimiser": dict, "sums": Tensor, "seconds": float},
     **{"uniform_epochs": int, "rows": [dict]},
 }
+
+
+STORED = {torch.float32: "F32", torch.int64: "I64"}  # whole numbers: how many batches a batch norm has seen
 
 
 class Trained(NamedTuple):
@@ -152,7 +156,7 @@ class Run:
         shutil.rmtree(self.folder / "state", ignore_errors=True)
 
     def load(self) -> Trained:
-        """The trained network in evaluation mode, its recipe and the names of its classes."""
+        """The trained network in evaluation mode, batch norm folded, its recipe and the names of its classes."""
         recipe = self.recipe()
         if not self.finished():
             raise RunError(f"{self.folder} is not finished; go on with certood train ... --out {self.folder} --resume")
@@ -164,7 +168,7 @@ class Run:
             reason = str(error).splitlines()[0]
             raise RunError(f"{self.folder / 'recipe.json'} asks for no possible network ({reason})") from None
         load_weights(network, self.weights)
-        return Trained(network.eval(), recipe, class_names)
+        return Trained(folded(network).eval(), recipe, class_names)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
@@ -180,7 +184,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         with safe_open(path, framework="pt") as file:
             found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
             there = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in found.items()}
-            here = {name: (tuple(tensor.shape), "F32") for name, tensor in expected.items()}
+            here = {name: (tuple(tensor.shape), STORED[tensor.dtype]) for name, tensor in expected.items()}
             for name in sorted(here.keys() | there.keys()):
                 if there.get(name) != here.get(name):
                     one, other = (_described(source.get(name)) for source in (there, here))

@@ -40,7 +40,7 @@ class Recipe:
     out_limit: int = 0
     """use only so many out-images, always the same choice; 0 for all"""
     network: str = "S"
-    """L and XL as in the paper, M, S, XS smaller"""
+    """L and XL as in the paper, M, S, XS smaller; R18, R18x2: ResNet-18 with batch norm"""
     channels: int = 1
     """of the network's input"""
     size: int = 28

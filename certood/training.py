@@ -26,6 +26,7 @@ from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
 from certood.machine import Machine, agreed, launch
 from certood.methods import GOOD
+from certood.normalisation import at_rest
 from certood.objective import Step
 from certood.progress import Progress
 from certood.ranks import leads
@@ -159,7 +160,7 @@ def _loop(
             done = step + 1
             if number % max(1, per_epoch // LOOKS) == 0 or done % per_epoch == 0:
                 if method.uses_out:
-                    with diverging(now):
+                    with diverging(now), at_rest(network):
                         for own_out in optimise.own_out(x_out):
                             tally.look(*out_confidence(measured, own_out, eps))
                 watch.diverged(now, tally.means())
@@ -192,7 +193,7 @@ def _loop(
         x_out = batches[last].out_images.to(device)
         if not ahead:
             x_out = augment(x_out, generator(recipe.seed, "augment out", last, device=device))
-        with diverging(recipe.epochs):
+        with diverging(recipe.epochs), at_rest(network):
             journal.sheet("quantile.png", quantile_split(GOOD(method.quantile), Softmax(network), x_out, recipe.eps))
     accuracy = test_accuracy(network, sets.test_set, device)
     text = card(recipe, sets, journal.rows, accuracy, digest(weights), journal.skipped)

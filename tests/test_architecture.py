@@ -15,7 +15,7 @@ errors ranks contents files locks verify
 metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
 boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
-networks discriminators mixtures detectors
+normalisation residual networks discriminators mixtures detectors
 attacks.hunt attacks.gradient attacks.sparse attacks.blind attacks.starts attacks.budgets attacks
 methods schedules settings recipes systems building
 data.entries data.order data.views data.leaving_out data.formats data.classes data.noise data.demo data.places
