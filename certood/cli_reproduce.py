@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import tyro
 
 from certood.arguments import Folder, data_folder, listed, parse, shown
-from certood.errors import RecipeError, TrainingFailed
+from certood.errors import Held, RecipeError, TrainingFailed
+from certood.locks import locked
 from certood.paper import RADII
 from certood.recipes import RECIPES, Scale
 from certood.systems import folder_name, planned, seeds_of, system, systems_of
@@ -47,6 +48,8 @@ class Reproduce:
     """evaluate only so many images of each set, always the same choice; 0 for all"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where to compute"""
+    jobs: int = 1
+    """processes that take the trainings in turn, a GPU each if there are several"""
 
 
 def reproduce(arguments: Sequence[str]) -> None:
@@ -72,22 +75,28 @@ def _reproduce(parsed: Reproduce) -> None:
     from certood.evaluation import Plan
     from certood.machine import Machine, device_of
     from certood.report.page import report
-    from certood.several import Stages, train_all
+    from certood.several import Stages, train_in_turn
     from certood.summary import summaries
 
     attacks = Plan(parsed.attack, parsed.attack_samples)  # what is wrong with it should not be found out hours later
     stages = Stages(len(plan) + len(seeds) + 1)
-    finished, failed = train_all(plan, runs, data, Machine(parsed.device), stages)
-    written = []
-    for seed in seeds:
-        entrants = [runs / name for name in (folder_name(each.name, seed) for each in chosen) if name in finished]
-        stages.begin(f"evaluating {len(entrants)} runs of seed {seed} against each other")
-        radii, limit = RADII.get(plan[0][1].in_set, ()), parsed.limit or None
-        with Live() as live:
-            contest = Contest(scores, data, attacks, radii, (), limit, device_of(parsed.device), live)
-            written += contest.run(entrants)
-    stages.begin("writing the report")
-    page = report(scores, parsed.out / "report")
+    finished, failed = train_in_turn(plan, runs, data, Machine(parsed.device), stages, parsed.jobs)
+    try:
+        with locked(scores, "evaluating"):
+            written = []
+            for seed in seeds:
+                names = [folder_name(each.name, seed) for each in chosen]
+                entrants = [runs / name for name in names if name in finished]
+                stages.begin(f"evaluating {len(entrants)} runs of seed {seed} against each other")
+                radii, limit = RADII.get(plan[0][1].in_set, ()), parsed.limit or None
+                with Live() as live:
+                    contest = Contest(scores, data, attacks, radii, (), limit, device_of(parsed.device), live)
+                    written += contest.run(entrants)
+            stages.begin("writing the report")
+            page = report(scores, parsed.out / "report")
+    except Held:
+        print(f"Another process evaluates into {scores} and writes the report.")
+        return
     print_table(summaries(written))
     print(f"\n{page} shows all of it: open it in a browser.")
     if failed:

@@ -52,6 +52,8 @@ class Train:
     """several runs in folders of --out, as plain,oe,good80,good100; what is there is kept or resumed"""
     seeds: Annotated[str, shown("N,M", "(default: --seed)")] = ""
     """of the runs of a sweep, with commas"""
+    jobs: int = 1
+    """processes that take the runs of a sweep in turn, a GPU each if there are several"""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -61,8 +63,8 @@ def train(arguments: Sequence[str]) -> None:
     if parsed.sweep:
         _sweep(arguments, parsed)
         return
-    if parsed.seeds:
-        raise RecipeError("--seeds is for a sweep; a single run has a --seed")
+    if parsed.seeds or parsed.jobs > 1:
+        raise RecipeError("--seeds and --jobs are for a sweep; a single run has a --seed, and --devices")
     if parsed.recipe.kappa_start < 0 and not parsed.recipe.start_from:  # as in the paper's GOOD on SVHN and CIFAR-10
         print(f"certood: the paper starts this run from CEDA: {CEDA_START.format(parsed.recipe.name)}", file=sys.stderr)
     from certood.machine import Machine
@@ -85,7 +87,7 @@ def _sweep(arguments: Sequence[str], parsed: Train) -> None:
         if option in arguments:
             raise RecipeError(f"a sweep names its methods and quantiles and resumes by itself: leave out {option}")
     if parsed.devices * parsed.nodes > 1:
-        raise RecipeError("the runs of a sweep are trained by one process; for more, start them one by one")
+        raise RecipeError("a run of a sweep is trained by one process; --jobs trains several runs at once")
     planned = []
     for seed in seeds_of(listed(parsed.seeds)) or (parsed.recipe.seed,):
         for each in map(system, listed(parsed.sweep)):
@@ -98,12 +100,14 @@ def _sweep(arguments: Sequence[str], parsed: Train) -> None:
             default = Train(_recipe_before_overrides(words), out=tyro.MISSING)
             planned.append((folder_name(each.name, seed), parse(Train, words, "train RECIPE", default=default).recipe))
     from certood.machine import Machine
-    from certood.several import Stages, train_all
+    from certood.several import Stages, train_in_turn
 
     machine = Machine(parsed.device, workers=parsed.workers, checkpoint_minutes=parsed.checkpoint_minutes,
                       accumulate=parsed.accumulate)  # fmt: skip
     try:
-        _, failed = train_all(planned, parsed.out, data_folder(parsed.data), machine, Stages(len(planned)))
+        _, failed = train_in_turn(
+            planned, parsed.out, data_folder(parsed.data), machine, Stages(len(planned)), parsed.jobs
+        )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("; the same command goes on") from None
     if failed:

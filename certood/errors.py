@@ -63,6 +63,10 @@ class RunError(CertoodError, RuntimeError):
     """A run folder that cannot be read, written or resumed."""
 
 
+class Held(RunError):
+    """A folder that another process is writing to."""
+
+
 class LostProcess(RunError):
     """Of several processes that work together one is gone, or told why it failed."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from certood.errors import RunError
+from certood.errors import Held, RunError
 
 NAME = ".lock"
 UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # what file systems say that know no locks
@@ -60,9 +60,7 @@ def _take(handle: int, path: Path, doing: str) -> None:
         if error.errno in UNKNOWN:
             return
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise RunError(
-                f"another process is {doing} in {path.parent}; wait for it, or choose another folder"
-            ) from None
+            raise Held(f"another process is {doing} in {path.parent}; wait for it, or choose another folder") from None
         raise
 
 
