@@ -35,6 +35,20 @@ PAPER = [
     ("svhn", "good", 900, {0: 1e-4, 450: 2e-5, 850: 8e-7}, {0: 2 / 300, 298: 1}, {4: 0, 104: 0.015, 204: 0.03}),
     ("cifar10", "ceda", 420, {0: 7.8125e-4}, {200: 140 / 300}, {}),
     ("cifar10", "good", 900, {0: 1e-4, 750: 4e-6}, {0: 2 / 300, 298: 1}, {204: 0.01}),
+    ("mnist", "plain", 420, {300: 5e-3 * 0.2**4}, {}, {}),
+    ("mnist", "ccu", 420, {0: 5e-3, 200: 4e-5}, {0: 1}, {}),
+    ("mnist", "prood", 420, {0: 5e-3, 350: 5e-3 * 0.2**5}, {2: 0, 52: 0.15, 102: 0.3}, {}),
+    ("svhn", "plain", 420, {29: 7.8125e-5, 100: 3.125e-6}, {}, {}),
+    ("svhn", "ccu", 420, {29: 7.8125e-5}, {60: 0, 210: 0.5, 360: 1}, {}),
+    ("svhn", "ceda", 420, {30: 1.5625e-5}, {60: 0, 300: 0.8}, {}),
+    ("svhn", "acet", 100, {100: 3.125e-6}, {1: 0, 2: 1}, {5: 0, 6: 0.03}),
+    ("cifar10", "plain", 420, {100: 3.125e-5}, {}, {}),
+    ("cifar10", "oe", 420, {30: 1.5625e-4}, {60: 0, 360: 1}, {}),
+    ("cifar10", "prood", 420, {30: 1.5625e-4}, {60: 0, 360: 1}, {}),
+    *(
+        (name, "discriminator", 1000, {0: 1e-4, 500: 2e-5, 750: 4e-6, 850: 8e-7}, {0: 0, 150: 0.5, 300: 1}, {150: half})
+        for name, half in (("mnist", 0.15), ("svhn", 0.015), ("cifar10", 0.005))
+    ),
     ("cifar10", "acet", 100, {0: 7.8125e-4, 30: 1.5625e-4}, {1: 0, 2: 1}, {5: 0, 6: 0.01}),
 ]
 
@@ -66,6 +80,22 @@ def test_paper_constants() -> None:
         assert colour.adam_eps == pytest.approx(1e-8 / 128)
     assert (svhn.flip, cifar10.flip) == (False, True)
     assert (svhn.autoaugment, cifar10.autoaugment) == ("svhn", "cifar10")
+
+
+def test_what_is_beside_the_network() -> None:
+    for name, mixture_lr in (("mnist", 1e-5), ("svhn", 1e-5 / 128), ("cifar10", 1e-5 / 128)):
+        chosen = recipe(name, "ccu", "paper")
+        assert (chosen.components, chosen.mixture_lr) == (100, pytest.approx(mixture_lr))
+        first = discriminator_of(recipe(name, "prood", "paper"))
+        assert first == recipe(name, "discriminator", "paper")
+        assert (first.network, first.optimiser, first.weight_decay, first.adam_eps) == ("D", "adam", 5e-4, 1e-8)
+        assert recipe(name, "prood", "paper").discriminator_shift == 3.0
+
+
+def test_epochs_of_a_discriminator() -> None:
+    short = recipe("cifar10", "discriminator", "paper", epochs=100)
+    assert (short.epochs, short.lr_milestones, short.kappa_ramp, short.eps_ramp) == (100, (50, 75, 85), 30, 30)
+    assert recipe("mnist", "prood", epochs=7).discriminator_epochs == 7
 
 
 @pytest.mark.parametrize(("name", "method", "scale"), ALL)

@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from data_files import write_folder
 from safetensors.torch import load_file
 
 from certood.errors import DataError, NetworkError, RecipeError, RunError, TrainingFailed
+from certood.journal import Journal
 from certood.machine import Machine
 from certood.recipes import Recipe, recipe
 from certood.runs import COLUMNS, Run
@@ -85,7 +87,8 @@ def test_a_process_that_reads_ahead_changes_nothing(finished: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("method", ["plain", "oe", "ceda", "acet", "ccu", "good", "prood"])
-def test_every_method_trains(method: str, tmp_path: Path) -> None:
+def test_every_method_trains(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("certood.assembly.FITTED", 1000)
     tiny = replace(TINY, method=method, quantile=0.5, epochs=1, attack_steps=2, eps_ramp=0, eps_start=0)
     run = train(replace(tiny, components=5, discriminator_epochs=1), tmp_path / "r")
     assert run.finished()
@@ -138,6 +141,49 @@ def test_ctrl_c_saves_and_says_how_to_go_on(finished: Path, tmp_path: Path) -> N
         train(TINY, out)
     train(TINY, out, resume=True)
     assert same_weights(finished, out)
+
+
+@pytest.mark.parametrize(("method", "stops"), [("ccu", (2,)), ("prood", (2, 3))])
+def test_systems_of_several_parts_go_on_where_they_were_stopped(
+    method: str, stops: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ProoD is stopped in its first training, then in its second."""
+    monkeypatch.setattr("certood.assembly.FITTED", 1000)
+    tiny = replace(TINY, method=method, components=5, epochs=1, discriminator_epochs=1, batch_size=100)
+    whole = train(tiny, tmp_path / "whole")
+    checkpoint = Journal.checkpoint
+    for stop in stops:
+        left = [stop]
+
+        def stopped(self: Journal, state: dict[str, object], left: list[int] = left) -> None:
+            checkpoint(self, state)
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "checkpoint", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                train(tiny, tmp_path / "run", machine=EVERY_STEP, resume=True)
+        if method == "prood":
+            with pytest.raises(RunError, match="unfinished run; add --resume"):
+                train(tiny, tmp_path / "run")
+    if method == "prood":
+        assert Run(tmp_path / "run").first.finished()
+        assert not Run(tmp_path / "run").finished()
+    train(tiny, tmp_path / "run", resume=True)
+    assert same_weights(whole.folder, tmp_path / "run")
+
+
+def test_a_prood_run_holds_all_that_it_answers_with(tmp_path: Path) -> None:
+    tiny = replace(TINY, method="prood", epochs=1, discriminator_epochs=1)
+    run = train(tiny, tmp_path / "run")
+    first, both = (load_file(folder / "weights.safetensors") for folder in (run.first.folder, run.folder))
+    shifted = {name: both[f"discriminator.{name}"] - weight for name, weight in first.items()}
+    assert sorted(float(change.abs().max()) for change in shifted.values()) == pytest.approx([0.0] * 8 + [0.0, 3.0])
+    assert run.first.load().class_names == ("inside", "outside")
+    shutil.rmtree(run.first.folder)
+    assert run.load().network(torch.zeros(2, 1, 28, 28)).exp().sum(1).tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_a_finished_run_is_left_alone(finished: Path) -> None:
