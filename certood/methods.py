@@ -41,6 +41,12 @@ class Method(ABC):
     def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         """What an out-distribution image costs, radius eps where the method has one.  # [M]"""
 
+    def losses(
+        self, detector: Softmax, x: Tensor, labels: Tensor, x_out: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """in_loss's two and out_loss, in as few passes as the method can do with.  # [N], [N, K], [M]"""
+        return *self.in_loss(detector, x, labels), self.out_loss(detector, x_out, eps)
+
 
 @final
 @dataclass(frozen=True)
@@ -113,19 +119,35 @@ class GOOD(Method):
 
     def out_loss(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         if eps == 0 or self.quantile == 0:  # no bound is needed
-            return confidence_upper_bound_loss(clean_gap(detector, x))
+            return confidence_upper_bound_loss(clean_gap(detector.network(x)))
+        gaps, hard = self.easy_gaps(detector, x, eps)
+        if hard.any():
+            gaps = gaps.masked_scatter(hard, clean_gap(detector.network(x[hard])))
+        return confidence_upper_bound_loss(gaps)
+
+    def losses(
+        self, detector: Softmax, x: Tensor, labels: Tensor, x_out: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The hard out-images go through the network together with the in-images."""
+        if eps == 0 or self.quantile in (0, 1):
+            return super().losses(detector, x, labels, x_out, eps)
+        gaps, hard = self.easy_gaps(detector, x_out, eps)
+        logits: Tensor = detector.network(torch.cat([x, x_out[hard]]))
+        inside = self.in_loss(Softmax(Given(logits[: len(x)])), x, labels)
+        return *inside, confidence_upper_bound_loss(gaps.masked_scatter(hard, clean_gap(logits[len(x) :])))
+
+    def easy_gaps(self, detector: Softmax, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The bounds of the samples that pay for them, 0 for the others, and which these are.  # [M], [M] bool"""
         if self.quantile == 1:
-            return confidence_upper_bound_loss(self.bounds(detector, x, eps))
+            gaps = self.bounds(detector, x, eps)
+            return gaps, torch.zeros_like(gaps, dtype=torch.bool)
         with torch.no_grad(), keeping(len(x)) as kept:
             bounds = self.bounds(detector, x, eps)
-        easy = self.guaranteed(bounds)
-        gaps, hard = torch.zeros_like(bounds), ~easy
+        easy, gaps = self.guaranteed(bounds), torch.zeros_like(bounds)
         if easy.any():
             with kept.again(easy.nonzero().squeeze(1)):
                 gaps = gaps.masked_scatter(easy, self.bounds(detector, x[easy], eps))
-        if hard.any():
-            gaps = gaps.masked_scatter(hard, clean_gap(detector, x[hard]))
-        return confidence_upper_bound_loss(gaps)
+        return gaps, ~easy
 
     def bounds(self, detector: Softmax, x: Tensor, eps: float) -> Tensor:
         return max_gap(detector.network, Box.around(x, eps, cut=False))  # [M]
@@ -192,10 +214,21 @@ def cross_entropy_to_uniform(detector: Softmax, x: Tensor) -> Tensor:
     return -detector.log_probs(x).mean(1)  # [M]
 
 
-def clean_gap(detector: Softmax, x: Tensor) -> Tensor:
+def clean_gap(logits: Tensor) -> Tensor:
     """max_{k,l} f_k - f_l at the image itself: the bound for eps = 0."""
-    logits = detector.network(x)
-    return logits.amax(1) - logits.amin(1)  # type: ignore[no-any-return]  # [M]
+    return logits.amax(1) - logits.amin(1)  # [M]
+
+
+@final
+class Given(nn.Module):
+    """A network that has answered already."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits
 
 
 def confidence_upper_bound_loss(gap: Tensor) -> Tensor:

@@ -66,9 +66,11 @@ class Objective(nn.Module):
 
     def forward(self, x: Tensor, labels: Tensor, x_out: Tensor, kappa: float, eps: float) -> Losses:
         with torch.autocast(x.device.type, enabled=False):
+            detector = Softmax(self.answers)
+            if kappa > 0 and not self.answers.norms:
+                return Losses(*self.method.losses(detector, x, labels, x_out, eps))
             if self.answers.norms:
                 self.answers.pass_together(x, x_out)
-            detector = Softmax(self.answers)
             loss_in, log_probs = self.method.in_loss(detector, x, labels)
             loss_out = self.method.out_loss(detector, x_out, eps) if kappa > 0 else None
             self.answers.known = []

@@ -222,6 +222,16 @@ def test_good_computes_nothing_that_cannot_matter(quantile: float, eps: float, c
     assert (counting.clean, counting.boxes) == (clean, boxes)
 
 
+@pytest.mark.parametrize("method", OUT, ids=str)
+@pytest.mark.parametrize("eps", [0.0, 0.05])
+def test_both_losses_together_are_those_of_each(method: Method, eps: float) -> None:
+    detector, x, labels, x_out = problem(method)
+    together = method.losses(detector, x, labels, x_out, eps)
+    alone = (*method.in_loss(detector, x, labels), method.out_loss(detector, x_out, eps))
+    for one, two in zip(together, alone, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+
+
 def test_the_quantile_loss_is_that_of_its_formula_and_so_are_the_gradients() -> None:
     """The easy samples' interval pass takes its numbers from the pass that chose them."""
     detector, _, _, x_out = problem()
