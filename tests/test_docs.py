@@ -78,7 +78,7 @@ def _run(words: list[str], desk: Path) -> None:
         assert words[1] in COMMANDS, words
         for word in words:
             if word.endswith(".png") and not (desk / word).exists():
-                Image.fromarray(pictures(1)[0]).save(desk / word)
+                Image.fromarray(pictures(1, colour=True, side=32)[0]).save(desk / word)
         if words[1] not in LONG:
             main([*words[1:], *SHORTER.get(words[1], ())])
 

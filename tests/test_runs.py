@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,24 @@ def test_a_checkpoint_that_wants_to_run_code_is_refused(tmp_path: Path) -> None:
         save()
         with pytest.raises(RunError, match="corrupt"):
             run.read_state(torch.device("cpu"))
+    trained = finished(tmp_path / "finished")
+    for save in (
+        lambda: torch.save(Payload(), trained.weights),
+        lambda: trained.weights.write_bytes(pickle.dumps(Payload())),
+    ):
+        save()
+        with pytest.raises(RunError, match="cannot be read"):
+            trained.load()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_that_is_a_bomb_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.create(RECIPE)
+    with zipfile.ZipFile(run.state, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("last/data.pkl", bytes(2**24))
+    with pytest.raises(RunError, match="it is compressed, which no checkpoint is"):
+        run.read_state(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"name": "x", "eps": "big"}'])

@@ -189,15 +189,15 @@ def _products(
     axes = tuple(range(1, box.ndim)) if batched else tuple(range(box.ndim))
     lowest, highest = (box.lower.amin(axes), box.upper.amax(axes)) if box.numel() else (torch.zeros(()),) * 2
     if bool((lowest >= 0).all()):  # after a ReLU, which is the common case: the same in fewer passes
-        centre = torch.add(box.upper * ((1 + g) / 2), box.lower, alpha=(1 - g) / 2)
-        reach = torch.sub(box.upper * ((1 + g) / 2 * ABOVE), box.lower, alpha=(1 - g) / 2 * ABOVE).float()
+        centre = torch.lerp(box.lower, box.upper, (1 + g) / 2)
+        reach, scale = torch.sub(box.upper, box.lower, alpha=(1 - g) / (1 + g)).float(), (1 + g) / 2
     else:
         lower, upper = torch.sub(box.lower, box.lower.abs(), alpha=g), torch.add(box.upper, box.upper.abs(), alpha=g)
         centre = lower.add_(upper).mul_(0.5)
-        reach = upper.sub_(centre).mul_(ABOVE).float()
+        reach, scale = upper.sub_(centre).float(), 1.0
     centre = apply(centre, weight, bias)
-    radius = apply(reach, size, None if offset is None else offset.double().mul_(g * ABOVE).float())
-    factor = (1 - share) / (1 - 2 * share) * SPARE
+    radius = apply(reach, size, None if offset is None else offset.double().mul_(g / scale).float())
+    factor = scale * ABOVE * (1 - share) / (1 - 2 * share) * SPARE
     lower, upper = torch.sub(centre, radius, alpha=factor), centre.add_(radius, alpha=factor)
     if not centre.numel():
         return Box.of(lower, upper)
