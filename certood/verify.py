@@ -28,6 +28,7 @@ UNIT, LEAST, LARGEST = 2.0**-24, 2.0**-126, float(np.finfo(np.float32).max)
 SPARE = 1 + 2.0**-20  # float64 errors: 2^29 times smaller each
 MOST_BYTES, MOST_TEXT, MOST_NUMBERS = 2**31, 2**20, 2**25  # of weights, of a certificate, of an unfolded image
 PICTURES = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")  # and no reader that would start another program
+LAYERS = {"relu": (), "flatten": (), "linear": ("name",), "convolution": ("name", "stride", "padding")}
 FIELDS = (
     *("format", "statement", "score_upper", "confidence_upper", "threshold", "eps", "shape", "architecture"),
     *("weights_sha256", "pixels_sha256", "image_file_sha256", "version", "certificate_sha256"),
@@ -158,11 +159,13 @@ def score_bound(
         raise CertificateError("the architecture does not end in a linear layer")
     for number, layer in enumerate(layers):
         kind = layer.get("kind")
+        if tuple(layer) != ("kind", *LAYERS.get(str(kind), "?")):
+            raise CertificateError(f"the architecture holds a layer {layer}; certood verify knows no such")
         if kind == "relu":
             lower, upper = np.maximum(lower, 0), np.maximum(upper, 0)
         elif kind == "flatten":
             lower, upper = lower.reshape(-1), upper.reshape(-1)
-        elif kind in ("linear", "convolution"):
+        else:
             name = layer.get("name")
             if f"{name}.weight" not in unused or f"{name}.bias" not in unused:
                 raise CertificateError(f"the weights hold no layer {name!r}, or the architecture uses it twice")
@@ -170,8 +173,6 @@ def score_bound(
             if number == len(layers) - 1:
                 break
             lower, upper = _affine(layer, lower, upper, weight.astype(np.float64), bias.astype(np.float64))
-        else:
-            raise CertificateError(f"the architecture holds a layer of kind {kind!r}; certood verify knows no such")
     if unused:
         raise CertificateError(f"the architecture leaves out weights: {', '.join(sorted(unused))}")
     return _last(lower, upper, weight.astype(np.float64), bias.astype(np.float64))
@@ -253,7 +254,7 @@ def statement(content: Mapping[str, Any]) -> str:
     said = (
         f"No float32 image with pixels in [0, 1] that differs from this one by at most {content['eps']!r} in every "
         f"pixel gets a score above {content['score_upper']!r} (log-odds; a confidence above "
-        f"{content['confidence_upper']:.6g}) from the network with these weights, executed in float32."
+        f"{content['confidence_upper']:.6g}) from this network with these weights, executed in float32."
     )
     threshold = content["threshold"]
     if threshold is None:

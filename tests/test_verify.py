@@ -211,6 +211,7 @@ def test_relu_cannot_be_left_out_nor_a_layer_be_used_twice(given_one: Given) -> 
         [{**layer, "stride": "ab"} if layer["kind"] == "convolution" else layer for layer in layers],
         [{**layer, "padding": [-1, 10**9]} if layer["kind"] == "convolution" else layer for layer in layers],
         [*layers[:2], *layers],
+        [*layers[:-1], {**layers[-1], "activation": "tanh"}],
     ):
         given_one.forge(architecture=other)
         with pytest.raises(CertificateError):

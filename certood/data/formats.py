@@ -18,14 +18,15 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from certood.data import matlab
 from certood.data.leaving_out import LEFT_OUT, LISTS, left_out, skip
+from certood.data.matlab import MOST_PACKED
 from certood.data.order import Blocks
 from certood.data.views import Pixels
 from certood.errors import DataError
 
 Indices = npt.NDArray[np.int64]
 LARGE = 1 << 30  # bytes: beyond this, digests sample a file instead of reading it
-MOST_PACKED = 100  # times smaller than in memory: more is no image set but a bomb
 
 
 @final
@@ -142,7 +143,7 @@ def _idx_array(path: Path) -> Pixels:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             head = file.read(4)
             lengths = file.read(4 * head[3]) if len(head) == 4 else b""
-            if head[:3] != b"\0\0\x08" or len(lengths) < 4 * head[3]:
+            if len(head) < 4 or head[:3] != b"\0\0\x08" or len(lengths) < 4 * head[3]:
                 begins = head.hex() or "with nothing"
                 raise DataError(f"{path}: not an idx file of unsigned bytes (it begins {begins})")
             shape = tuple(int(length) for length in np.frombuffer(lengths, ">u4"))
@@ -173,17 +174,14 @@ def cifar(paths: Sequence[Path]) -> Source:
 
 def svhn_mat(path: Path) -> Source:
     """SVHN's cropped digits: X is [32, 32, 3, N], y is [N, 1] with 10 for the digit 0."""
-    import scipy.io
-
     try:
-        for name, shape, _ in scipy.io.whosmat(path):
-            if math.prod(shape) > MOST_PACKED * path.stat().st_size:
-                raise ValueError(f"{name} would take {math.prod(shape)} bytes")
-        content = scipy.io.loadmat(path, variable_names=("X", "y"))
-        images, labels = content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1).astype(np.int64)
-    except Exception as error:  # scipy's reader fails in many ways on a damaged file
+        content = matlab.arrays(path)
+        images, labels = content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1)
+        if not (np.abs(labels) < 2**31).all():
+            raise ValueError("labels that are none")
+    except (OSError, ValueError, KeyError, zlib.error) as error:
         raise DataError(f"{path}: not SVHN's .mat file with X and y ({_short(error)}); download it again") from None
-    return from_arrays(images, labels % 10, digest=digest_of([path]), where=str(path))
+    return from_arrays(images, labels.astype(np.int64) % 10, digest=digest_of([path]), where=str(path))
 
 
 def tiny_images(path: Path) -> Source:
