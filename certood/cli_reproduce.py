@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 import tyro
 
 from certood.arguments import Folder, data_folder, listed, parse, shown
+from certood.averages import as_csv, as_markdown, averages
 from certood.errors import Held, RecipeError, TrainingFailed
+from certood.files import write_text
 from certood.locks import locked
 from certood.paper import RADII
 from certood.recipes import RECIPES, Scale
+from certood.scores import Scores
 from certood.systems import folder_name, planned, seeds_of, system, systems_of
 
 
@@ -83,21 +86,27 @@ def _reproduce(parsed: Reproduce) -> None:
     finished, failed = train_in_turn(plan, runs, data, Machine(parsed.device), stages, parsed.jobs)
     try:
         with locked(scores, "evaluating"):
-            written = []
+            written: dict[str, list[Scores]] = {}
             for seed in seeds:
-                names = [folder_name(each.name, seed) for each in chosen]
+                names = {folder_name(each.name, seed): each.name for each in chosen}
                 entrants = [runs / name for name in names if name in finished]
                 stages.begin(f"evaluating {len(entrants)} runs of seed {seed} against each other")
                 radii, limit = RADII.get(plan[0][1].in_set, ()), parsed.limit or None
                 with Live() as live:
                     contest = Contest(scores, data, attacks, radii, (), limit, device_of(parsed.device), live)
-                    written += contest.run(entrants)
+                    for filed in contest.run(entrants):
+                        written.setdefault(names[filed.name], []).append(filed)
             stages.begin("writing the report")
             page = report(scores, parsed.out / "report")
+            found = {name: summaries(of_seeds) for name, of_seeds in written.items()}
+            over_seeds = averages(found)
+            write_text(parsed.out / "table.md", as_markdown(over_seeds))
+            write_text(parsed.out / "table.csv", as_csv(over_seeds))
     except Held:
         print(f"Another process evaluates into {scores} and writes the report.")
         return
-    print_table(summaries(written))
+    print_table([each for of_seeds in found.values() for each in of_seeds])
     print(f"\n{page} shows all of it: open it in a browser.")
+    print(f"{parsed.out / 'table.md'} holds the numbers, mean and standard deviation where there are several seeds.")
     if failed:
         raise TrainingFailed(f"{', '.join(failed)} failed in training and are left out; their log.csv tells how")

@@ -12,7 +12,7 @@ PACKAGE = Path(certood.__file__).parent
 # Data flows down this list: a module imports only from modules above it.
 HOUSE = """
 errors ranks contents files locks verify
-metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary
+metrics.columns metrics.ranking metrics.intervals metrics.answers metrics.forms metrics paper scores summary averages
 boxes bounds.affine bounds.interval bounds.arithmetic bounds.convolving bounds.rounding bounds.ulps bounds.precision
 bounds.confidence bounds
 normalisation residual networks discriminators mixtures detectors
