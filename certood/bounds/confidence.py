@@ -176,7 +176,8 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
     logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
     size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
     for start in range(0, classes, size):
-        reach = (weight[start : start + size, None, :] - weight).abs()  # [block, K, d]
+        reach = weight[start : start + size, None, :] - weight  # [block, K, d]
+        reach = reach.abs() if torch.is_grad_enabled() else reach.abs_()
         spread = (radius @ reach.flatten(0, 1).T).reshape(samples, len(reach), classes)
         gaps = logits[:, start : start + size, None] - logits[:, None, :] + spread
         yield start, _with_errors(gaps, start, errors)
