@@ -119,7 +119,7 @@ def npy(path: Path) -> Source:
         images = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a header is Python's notation: numpy, ast and tokenize may fail on it
         raise DataError(f"{path}: not a readable npy file ({_short(error)}); download it again") from None
-    source = from_arrays(images, None, digest=digest_of([path]), where=str(path))
+    source = from_arrays(scattered(images), None, digest=digest_of([path]), where=str(path))
 
     def read(indices: Indices) -> Pixels | Sequence[Pixels]:
         pixels = source.read(indices)
@@ -196,7 +196,7 @@ def tiny_images(path: Path) -> Source:
             f"{path}: no list of the CIFAR images in it; put {LISTS} beside it (an empty left_out.txt keeps all images)"
         )
     gone = left_out(lists, total)
-    data = np.memmap(path, np.uint8, "r", shape=(total, 3, 32, 32))  # Fortran order: [channel, column, row]
+    data = scattered(np.memmap(path, np.uint8, "r", shape=(total, 3, 32, 32)))  # Fortran order: [channel, column, row]
 
     def read(chosen: Indices) -> Pixels:
         pixels = data[skip(chosen, gone)].transpose(0, 3, 2, 1)
@@ -204,6 +204,13 @@ def tiny_images(path: Path) -> Source:
         return pixels
 
     return Source(total - len(gone), read, digest_of([path, *lists]), str(path))
+
+
+def scattered(mapped: np.memmap[Any, Any]) -> np.memmap[Any, Any]:
+    """Read what is asked for and not 128 kB around it, of which a training in random order uses one image."""
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+    return mapped
 
 
 def forget(mapped: np.memmap[Any, Any]) -> None:
