@@ -78,7 +78,7 @@ def test_one_that_is_killed_ends_all_with_one_line_and_the_same_command_goes_on(
         while not list(tmp_path.rglob("*.csv")) and process.poll() is None:
             time.sleep(0.002)
         os.kill(children(process.pid)[0], signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=150)
     assert gone(process.pid)
     assert process.returncode == 2, said
     assert said.count("certood: ") == 1, said

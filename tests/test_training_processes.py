@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_ends_all_with_one_line_and_the_run_goes_on(
 ) -> None:
     with started(tmp_path / "run", 2) as process:
         os.kill(process.pid if first else children(process.pid)[0], signal.SIGKILL)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=150)
     assert gone(process.pid)
     assert process.returncode == (-signal.SIGKILL if first else 2), said
     lines = [line for line in said.splitlines() if line.startswith("certood:")]
@@ -127,7 +127,7 @@ def test_ctrl_c_with_two_processes_leaves_a_checkpoint_and_no_process(tmp_path: 
             time.sleep(0.01)
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=150)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert (out / "state" / "last.pt").exists()
