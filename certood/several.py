@@ -21,6 +21,7 @@ from certood.runs import Run
 from certood.training import train
 
 FAILED = "failed.txt"  # in a run folder: why its training was given up
+GRACE = 30.0  # seconds for a checkpoint
 PATIENCE = 5.0  # seconds between two looks at runs that other processes train
 
 
@@ -134,9 +135,12 @@ def train_in_turn(
     try:
         return train_all(planned, out, data, machine, stages)
     finally:
+        stopped = sys.exc_info()[0]
         for helper in helpers:
-            if sys.exc_info()[0] is not None:
-                helper.terminate()  # saves a checkpoint first
+            if stopped is KeyboardInterrupt:  # which a terminal sends to all, and which they meet with a checkpoint
+                helper.join(GRACE)
+            if stopped is not None:
+                helper.terminate()
             helper.join()
 
 

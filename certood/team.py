@@ -63,10 +63,11 @@ def together(fabric: Fabric) -> Iterator[None]:
         if fabric.world_size == 1 or not _is_lost(error):
             raise
         time.sleep(0.5)  # whoever failed may be about to say why
+        said = GONE
         with suppress(Exception):
             if fabric.is_global_zero and _board().check([POSTED]):
-                raise LostProcess(_board().get(POSTED).decode()) from None
-        raise LostProcess(GONE) from None
+                said = _board().get(POSTED).decode()
+        raise LostProcess(said) from None
 
 
 POSTED = "certood failed"

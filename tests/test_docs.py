@@ -4,6 +4,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,20 @@ def test_nothing_is_left_to_fill_in() -> None:
         for name in re.findall(r"\b(?:[A-Z]+_[A-Z_]+|TODO|TBD|FIXME|XXX)\b", path.read_text()):
             assert "_" in name, f"{path.name}: {name}"
             assert name in program, f"{path.name}: nothing is called {name}"
+
+
+@pytest.mark.slow
+def test_what_a_training_costs_is_counted() -> None:
+    """Operations and bytes to reduce in docs/scale.md are those of the networks as they are now."""
+    names = runpy.run_path(str(REPOSITORY / "benchmarks" / "scale.py"))
+    text = (REPOSITORY / "docs" / "scale.md").read_text()
+    for training in names["TRAININGS"]:
+        cost = names["counted"](training)
+        rows = [row.split(" | ") for row in text.splitlines() if row.startswith(f"| {training.name} |")]
+        assert len(rows) == len(names["GPUS"])
+        for row in rows:
+            assert float(row[1]) == pytest.approx(training.epochs * training.images * cost.flops, rel=0.1)
+        assert float(rows[1][-1].strip("| ")) == pytest.approx(2 * 7 / 8 * 4 * cost.weights / 1e6, abs=1)
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.walk_packages(certood.__path__, "certood.")])

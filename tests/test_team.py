@@ -87,3 +87,35 @@ def test_one_that_is_killed_ends_all_with_one_line_and_the_same_command_goes_on(
     assert "Traceback" not in said
     evaluated(runs, tmp_path, 1)
     assert contents(tmp_path) == contents(alone[0])
+
+
+FAILING = """
+import sys
+from certood.cli import main
+from certood.evaluation import evaluate
+from certood.errors import DataError
+from certood.ranks import leads
+import certood.filing
+
+def failing(*parts):
+    for step in evaluate(*parts):
+        yield step
+        if not leads():
+            raise DataError("image 7 cannot be read on this machine")
+
+certood.filing.evaluate = failing
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_what_one_of_the_others_says_is_told_by_the_first(runs: Path, tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING)
+    arguments = words(runs, tmp_path / "scores", 2)[3:]
+    run = subprocess.run(
+        [sys.executable, str(script), *arguments], env=ONE_THREAD, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2, run.stderr
+    assert run.stderr.count("certood: ") == 1, run.stderr
+    assert "process 1: image 7 cannot be read on this machine; the same command goes on" in run.stderr

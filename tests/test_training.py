@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_files import write_folder
+from data_files import pictures, png, write_folder, write_parquet
 from safetensors.torch import load_file
 
 from certood.errors import DataError, NetworkError, RecipeError, RunError, TrainingFailed
@@ -341,3 +341,21 @@ def test_real_images(images: Path, tmp_path: Path) -> None:
     small = replace(recipe("mnist", epochs=1), in_limit=2000, out_limit=2000)
     run = train(small, tmp_path / "run", data=images)
     assert "accuracy on the test split" in (run.folder / "card.md").read_text()
+
+
+def test_corrupt_out_images_are_skipped_listed_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [png(image) for image in pictures(120, side=32)]
+    records[17], records[90] = b"no picture", b""
+    write_parquet(tmp_path / "data" / "mine" / "train.parquet", records, None)
+    with monkeypatch.context() as patch:
+        patch.setattr("certood.data.shards.LARGE", 0)
+        patch.setattr("certood.data.adapting.DECODED_AT_ONCE", 0)
+        streamed = replace(TINY, out_set="mine", out_limit=0, in_limit=64, batch_size=16)
+        run = train(streamed, tmp_path / "streamed", tmp_path / "data", Machine(workers=1))
+    assert (run.folder / "skipped.txt").read_text() == "17\n90\n"
+    assert "| corrupt images of it that were skipped | 2 |" in (run.folder / "card.md").read_text()
+    assert capsys.readouterr().err.count("is corrupt; such images are skipped and listed in") == 1
+    run = train(replace(TINY, out_set="mine", out_limit=0, epochs=1), tmp_path / "decoded", tmp_path / "data")
+    assert "| corrupt images of it that were skipped | 2 |" in (run.folder / "card.md").read_text()

@@ -236,4 +236,7 @@ def _permuted(inner: ImageSet) -> ImageSet:
         return noise.permute_pixels(inner.images(indices), indices, inner.split)
 
     digest = hashlib.sha256(f"permuted {noise.SEEDS[inner.split]} {inner.digest}".encode()).hexdigest()
-    return ImageSet(entries.PERMUTED + inner.name, inner.split, inner.shape, 0, (), digest, len(inner), images, None)
+    return ImageSet(
+        entries.PERMUTED + inner.name, inner.split, inner.shape, 0, (), digest, len(inner), images, None,
+        inner.blocks, inner.corrupt,
+    )  # fmt: skip
