@@ -61,7 +61,7 @@ def test_a_stopped_run_goes_on_and_a_failed_one_is_left_out(
 
 # ---- several processes -----------------------------------------------------------------------------------------------
 
-SWEEP = [sys.executable, "-m", "certood", "train", "demo", "--sweep", "plain,oe,good100", "--epochs", "2"]
+SWEEP = [sys.executable, "-m", "certood", "train", "demo", "--sweep", "plain,oe,good100", "--epochs", "20"]
 FEW = ("--in-limit", "300", "--out-limit", "300", "--batch-size", "50", "--checkpoint-minutes", "0", "--seeds", "0,1")
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
