@@ -78,8 +78,9 @@ def _test_set(recipe: Recipe, folder: Path | None, in_set: ImageSet, of: Callabl
     return test_set
 
 
-def initial_network(recipe: Recipe, sets: Sets) -> nn.Module:
-    """Before its first step; a ProoD run's discriminator is trained later, by itself."""
+def initial_network(recipe: Recipe, sets: Sets, fitted: bool = True) -> nn.Module:
+    """Before its first step; a ProoD run's discriminator is trained later, by itself. Not `fitted`: a checkpoint will
+    take the place of all weights, so that CCU's mixtures, which take a minute to fit, need not be."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(recipe.seed, "weights"))
         network = network_of(recipe, sets.in_set.classes)
@@ -87,7 +88,7 @@ def initial_network(recipe: Recipe, sets: Sets) -> nn.Module:
             networks.draw_for_bounds(network)
     if recipe.start_from:
         load_weights(_classifier(network), Path(recipe.start_from))
-    if isinstance(network, JointDensity) and sets.out_set is not None:
+    if isinstance(network, JointDensity) and sets.out_set is not None and fitted:
         sides = (("in", sets.in_set), ("out", sets.out_set))
         inside, outside = (_examples(recipe, images, side) for side, images in sides)
         fit(network, inside, outside, generator(recipe.seed, "mixtures"))

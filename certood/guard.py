@@ -132,7 +132,10 @@ class Guard:
 
         Others check it with `certood verify`, which needs neither this library's bounds nor torch.
         """
-        if self.folder is None or not isinstance(self.detector, Softmax):
+        if not isinstance(self.detector, Softmax):
+            kind = {"Joint": "a ProoD", "Mixture": "a CCU"}.get(type(self.detector).__name__, "this")
+            raise GuardError(f"certificates are of the bounds of one network; {kind} run's are made of more")
+        if self.folder is None:
             raise GuardError("a certificate is for a run that was loaded with certood.load")
         given, radius = coerce([image], self.form), float(self._radii(eps, 1)[0])
         pixels = next(given.batches(1, torch.device("cpu")))[0].float().numpy()

@@ -118,20 +118,21 @@ def fit_mixture(mixture: Gaussians, y: Tensor, draw: torch.Generator) -> None:
     """k-means from random images, then expectation maximisation; in the end all variances become their mean."""
     components, dimension = mixture.means.shape
     mixture.means.copy_(y[torch.randperm(len(y), generator=draw)[:components].repeat(components)[:components]])
+    lengths = y.square().sum(1)  # [N]
     for number in range(2 * ROUNDS):
         squared = mixture.squared_distances(y)
         if number < ROUNDS:
             shares = torch.zeros_like(squared).scatter_(1, squared.argmin(1, keepdim=True), 1.0)
         else:
             shares = mixture.terms(squared).softmax(1)  # [N, k]
-        members = shares.sum(0)
-        there = members > 1e-6
-        means = (shares.T @ y / members.clamp(min=1e-6)[:, None]).float()
-        mixture.means.copy_(torch.where(there[:, None], means, mixture.means))  # who has lost all members stays
-        variances = (shares * mixture.squared_distances(y)).sum(0) / members.clamp(min=1e-6) / dimension
-        everywhere = (shares * squared).sum() / len(y) / dimension
-        variances = torch.where(there, variances, everywhere).clamp(min=1e-3 * float(everywhere))
+        members = shares.sum(0).clamp(min=1e-6)
+        there = members > 1e-3  # who has lost all members stays where it is
+        means = shares.T @ y / members[:, None]
+        variances = (shares.T @ lengths / members - means.square().sum(1)) / dimension
+        everywhere = float((shares * squared).sum()) / len(y) / dimension
+        variances = torch.where(there, variances, everywhere).clamp(min=1e-3 * everywhere)
+        mixture.means.copy_(torch.where(there[:, None], means, mixture.means.double()))
         mixture.log_deviations.copy_(variances.log() / 2)
-        mixture.log_weights.copy_((members + 1e-6).log())
+        mixture.log_weights.copy_(members.log())
     mean = (2 * mixture.log_deviations.double()).exp().mean()
     mixture.log_deviations.fill_(float(mean.log() / 2))

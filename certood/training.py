@@ -65,7 +65,7 @@ def _run(
     fabric: Fabric, recipe: Recipe, run: Run, data: Path | None, machine: Machine, resume: bool, quiet: bool
 ) -> None:
     sets = image_sets(recipe, data)
-    network = initial_network(recipe, sets)
+    network = initial_network(recipe, sets, fitted=not run.state.exists())
     with run.held(recipe, resume) if fabric.is_global_zero else nullcontext(False) as finished:
         if fabric.broadcast(finished):  # by another process, since we looked
             return
