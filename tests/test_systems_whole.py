@@ -40,7 +40,7 @@ def test_they_are_evaluated_attacked_and_reported(trained: Path, tmp_path: Path)
     noise = {cell.eps: cell.aucs for cell in found["ccu"].cells if cell.out_set == "uniform_noise"}
     assert noise[0.3].clean > 0.9
     assert noise[0.3].guaranteed == 0  # the ball that holds this box holds in-images, too
-    assert noise[0.01].guaranteed > 0.9  # and that of a small box does not, for images of black and white
+    assert noise[0.01].guaranteed > 0.9  # and that of a small box does not, around noise
     assert report(tmp_path, tmp_path / "report").is_file()
 
 
