@@ -1,10 +1,13 @@
 """The command line. Thin: it reads arguments, calls one function and prints. What is slow to import waits its turn."""
 
+import io
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import certood
 from certood.errors import CertoodError
+from certood.files import reason
 from certood.ranks import speaks
 
 HELP = """certood: image classifiers that provably know when they don't know
@@ -91,6 +94,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have letters that this terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not words or words[0] in ("--help", "-h", "help"):
         print(HELP)
         return
@@ -101,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if words[0] not in COMMANDS:
             raise CertoodError(f"no command is called {words[0]!r}; there are {', '.join(COMMANDS)}")
         COMMANDS[words[0]](words[1:])
+        if sys.stdout:
+            sys.stdout.flush()  # here, where a full disk or a closed pipe is told in one line
     except CertoodError as error:
         if speaks():
             print(f"certood: {' '.join(str(error).split())}", file=sys.stderr)
@@ -111,3 +118,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:  # certood data list | head
         sys.stderr.close()
+        _drop_output()
+    except OSError as error:
+        if speaks():
+            print(f"certood: {reason(error)}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        _drop_output()
+        sys.exit(2)
+
+
+def _drop_output() -> None:
+    """What could not be written would be tried again at the end, and fail again."""
+    if sys.stdout:
+        with suppress(OSError):
+            sys.stdout.close()

@@ -252,9 +252,15 @@ def _check(meta: Any) -> None:
 
 def evaluated(folder: Path) -> list[Scores]:
     """All runs whose scores are in a folder, by name."""
-    if not folder.is_dir():
-        raise ScoreError(f"there is no folder {folder}")
-    found = [Scores(path) for path in sorted(folder.iterdir()) if (path / "meta.json").is_file()]
+    try:
+        if not folder.is_dir():
+            raise ScoreError(f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}")
+        found = [Scores(path) for path in sorted(folder.iterdir()) if (path / "meta.json").is_file()]
+        alone = (folder / "meta.json").is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise ScoreError(f"cannot read {folder}: {reason(error)}") from None
+    if not found and alone:
+        raise ScoreError(f"{folder} is of one run; name the folder that it lies in, {folder.resolve().parent}")
     if not found:
         raise ScoreError(f"{folder} holds no scores; certood evaluate RUN --out {folder} writes some")
     return found

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from invented import invent
 
 import certood
 from certood.cli import main
@@ -60,7 +61,7 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "demo", "--out", "run", "--sweep", "plain", "--method", "oe"], "leave out --method"),
         (["train", "demo", "--out", "run", "--sweep", "plain", "--seeds", "0,x"], "seeds are whole numbers"),
         (["train", "demo", "--out", "run", "--sweep", "plain", "--devices", "2"], "one process"),
-        (["train", "demo", "--out", "run", "--seeds", "0,1"], "--seeds is for a sweep"),
+        (["train", "demo", "--out", "run", "--seeds", "0,1"], "are for a sweep"),
         (["train", "demo", "--out", "run", "--sweep", "plain+shapes"], "certood train demo-shapes"),
         (["reproduce", "mnits", "--out", "there"], "no recipe is called 'mnits'"),
         (["reproduce", "demo", "--out", "there", "--systems", "better"], "no system is called 'better'"),
@@ -86,6 +87,24 @@ def test_a_mistake_reads_the_same_in_every_terminal(encoding: str, tmp_path: Pat
     said = subprocess.run(words, env=settings, capture_output=True, text=True)
     told = "quantile is a share between 0 and 1, not 80.0 (GOOD_80 is 0.8); see certood train --help"
     assert (said.returncode, said.stdout, said.stderr) == (2, "", f"certood: {told}\n")
+
+
+def test_a_terminal_without_the_letters_of_a_path(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe",), rows=8, attacked=4)
+    words = [sys.executable, "-m", "certood", "report", str(scores), "--out", str(tmp_path / "Übersicht")]
+    said = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert r"\xdcbersicht" in said.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_is_full_is_one_line(unbuffered: str) -> None:
+    words = [sys.executable, "-m", "certood", "data", "list"]
+    with Path("/dev/full").open("w") as full:
+        settings = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        said = subprocess.run(words, env=settings, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (said.returncode, said.stderr) == (2, "certood: the disk is full; free some space\n")
 
 
 def test_data_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from invented import DIGITS, invent
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from test_cli import failing
 
@@ -25,6 +26,7 @@ from certood.metrics import confidences, conservative_auc
 from certood.paper import published
 from certood.report.curves import interval
 from certood.report.evaluated import Evaluated, by_in_set, read
+from certood.report.findings import findings
 from certood.report.page import report
 from certood.report.parts import Number, Table
 from certood.report.roc import staircase
@@ -75,6 +77,16 @@ def test_the_main_table_holds_what_the_rows_say(invented: Path, everyone: list[E
                 outs = rows[name][~np.isnan(rows[name])]
                 wins = (inside["score"][:, None] > outs).mean()  # the definition; ties count as losses
                 assert numbers[1 + 3 * group + head].ours == pytest.approx(100 * wins)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("good80", "good80"), ("mnist-good_80", "mnist-good_80"), ("good800", "good800 (GOOD_80)"), ("a", "a (GOOD_80)")],
+)
+def test_a_label_tells_the_method_once(name: str, label: str, tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("good80",), rows=8, attacked=4)
+    (scores / "good80").rename(scores / name)
+    assert tables(read(scores))[0].rows[0][0] == label
 
 
 def test_the_papers_numbers_stand_beside_ours(everyone: list[Evaluated]) -> None:
@@ -250,6 +262,19 @@ def test_the_teaser_tells_the_bound_rounded_up(everyone: list[Evaluated]) -> Non
     assert (np.abs(promised / 100 - 0.0005 - bounds) <= 0.00051).any()
 
 
+def test_all_words_stand_on_the_sheet(tmp_path: Path) -> None:
+    """Also those of a run with a long name."""
+    scores = invent(tmp_path / "scores", ("oe", "good100"), rows=20, attacked=5)
+    (scores / "good100").rename(scores / "mnist-good100-seed-1")
+    runs = read(scores)
+    for picture in (*teaser(runs, 0.3), *worst(runs, 0.3)):
+        canvas = FigureCanvasAgg(picture.figure)
+        canvas.draw()
+        for words in picture.figure.axes[0].texts:
+            box = words.get_window_extent(canvas.get_renderer())
+            assert 0 <= box.x0 <= box.x1 <= picture.figure.bbox.width, words.get_text()
+
+
 def test_the_split_is_that_of_the_loss(everyone: list[Evaluated]) -> None:
     (picture,) = split(everyone, 0.3)
     words = [text.get_text() for text in picture.figure.axes[0].texts]
@@ -380,6 +405,19 @@ def _fewer_classes(folder: Path) -> None:
     _changed(folder, lambda meta: meta.update(classes=DIGITS[:3]))
 
 
+def _unknown_label(folder: Path) -> None:
+    path = folder / "good100" / "0.3" / "emnist_letters.csv"
+    path.write_text(path.read_text().replace("\n3,3,", "\n3,26,"))
+
+
+def _strange_quantile(folder: Path) -> None:
+    _changed(folder, lambda meta: meta["recipe"].update(quantile="most"))
+
+
+def _strange_start(folder: Path) -> None:
+    _changed(folder, lambda meta: meta["files"]["0.3/uniform_noise"]["settings"].update({"transfer from": 3}))
+
+
 def _changed(folder: Path, change: Callable[[dict], object]) -> None:  # type: ignore[type-arg]
     path = folder / "good100" / "meta.json"
     meta = json.loads(path.read_text())
@@ -395,7 +433,8 @@ def _changed(folder: Path, change: Callable[[dict], object]) -> None:  # type: i
         (_corrupt_points, "uniform_noise.npy"), (_few_points, "uniform_noise.npy"),
         (_other_points, "holds points of shape (3, 8, 8)"), (_no_pixels, "holds no images"),
         (_outside, "it names images"), (_no_recipe, "its recipe is missing"),
-        (_fewer_classes, "predicts unknown classes"),
+        (_fewer_classes, "predicts unknown classes"), (_unknown_label, "labels of unknown classes"),
+        (_strange_quantile, "no method, eps or quantile"), (_strange_start, "where its attack began"),
     ],
 )  # fmt: skip
 def test_a_folder_that_is_not_whole_is_one_line(
@@ -421,6 +460,38 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     (tmp_path / "file").write_text("")
     assert "cannot make" in failing(["report", str(invented), "--out", str(tmp_path / "file")], capsys)
     assert "there is no folder" in failing(["report", str(tmp_path / "none")], capsys)
+    assert "is no folder" in failing(["report", str(tmp_path / "file")], capsys)
+    assert "File name too long" in failing(["report", "x" * 300], capsys)
+    assert f"the folder that it lies in, {invented}" in failing(["report", str(invented / "oe")], capsys)
+
+
+def test_an_image_without_a_class_gets_no_name(tmp_path: Path) -> None:
+    """And is no sample of a class: -1 is not the last one."""
+    scores = invent(tmp_path / "scores", ("good100",), rows=20, attacked=10)
+    path = scores / "good100" / "0.3" / "emnist_letters.csv"
+    path.write_text(re.sub(r"(?m)^([0-9]),\d+,", r"\1,-1,", path.read_text()))
+    (run,) = read(scores)
+    assert chosen([run], 0.3, "emnist_letters", 10).size == 0
+    assert all(
+        words.get_text() in {f"as {digit}" for digit in DIGITS}
+        for words in worst([run], 0.3)[0].figure.axes[0].texts
+        if " as " in f" {words.get_text()}"
+    )
+
+
+def test_runs_that_know_other_classes_of_a_set_are_not_compared(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe", "good100"), rows=20, attacked=5)
+    _changed(scores, lambda meta: meta["files"]["0.3/emnist_letters"].update(classes=[]))
+    assert report(scores, tmp_path / "report").is_file()
+
+
+def test_a_set_without_any_guarantee_is_named(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe", "good100"), rows=20, attacked=5)
+    path = scores / "good100" / "0.3" / "emnist_letters.csv"
+    path.write_text(re.sub(r"(?m)[^,]+,$", "inf,", path.read_text()))
+    lines = findings(read(scores))
+    assert lines[-1] == "No run guarantees anything on EMNIST Letters, eps 0.3."
+    assert "Uniform Noise" in lines[0]
 
 
 def test_meta_of_any_kind_is_a_page_or_one_error(tmp_path: Path) -> None:

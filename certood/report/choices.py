@@ -42,8 +42,14 @@ def guarantee(run: Evaluated, eps: float) -> float:
 def sharing(runs: Sequence[Evaluated], eps: float, image_set: str) -> list[Evaluated]:
     """The runs that were evaluated on the same images of a set: on those of the first that was evaluated on any."""
     there = [run for run in runs if (eps, image_set) in {(0.0, run.summary.in_set), *run.cells}]
-    data = [run.meta["files"][f"{eps:g}/{image_set}"]["settings"]["data"] for run in there]
+    known = [run.meta["files"][f"{eps:g}/{image_set}"] for run in there]
+    data = [(each["settings"]["data"], each["classes"]) for each in known]
     return [run for run, each in zip(there, data, strict=True) if each == data[0]]
+
+
+def own_class(names: Sequence[str], label: int) -> str:
+    """Of an image; empty where it has none, -1."""
+    return names[label] if 0 <= label < len(names) else ""
 
 
 def columns(run: Evaluated, eps: float, image_set: str) -> Columns:

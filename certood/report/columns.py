@@ -132,5 +132,7 @@ def table(
 
 def _label(run: Evaluated) -> str:
     """Its name, and its method where the name does not say it."""
-    name, title = (re.sub("[ _-]", "", text).lower() for text in (run.name, run.title))
-    return run.name if name == title else f"{run.name} ({run.title})"
+    words, title = re.split("[ _-]", run.name.lower()), re.sub("[ _-]", "", run.title).lower()
+    starts = range(len(words))
+    said = any(title == "".join(words[first : last + 1]) for first in starts for last in starts)
+    return run.name if said else f"{run.name} ({run.title})"

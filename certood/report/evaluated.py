@@ -1,5 +1,6 @@
 """One evaluated run with all its rows in memory: what every table and picture is drawn from."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,6 +130,8 @@ def _check(scores: Scores, meta: dict[str, Any], files: dict[tuple[float, str], 
 
     demand(_words(meta.get("classes")) and bool(meta["classes"]), "the names of its classes are missing")
     demand(isinstance(meta.get("recipe"), dict), "its recipe is missing")
+    method, numbers = meta["recipe"].get("method", ""), [meta["recipe"].get(key, 0.0) for key in ("eps", "quantile")]
+    demand(isinstance(method, str) and all(map(_number, numbers)), "its recipe has no method, eps or quantile to read")
     demand(isinstance(meta.get("versions"), dict), "the versions that wrote it are missing")
     for (eps, name), columns in files.items():
         key = f"{eps:g}/{name}"
@@ -137,10 +140,19 @@ def _check(scores: Scores, meta: dict[str, Any], files: dict[tuple[float, str], 
         demand(_words(known.get("classes")), f"{key} does not say which classes its set has")
         demand(isinstance(images, str) and Path(images).name == images, f"{key} does not say which images it is of")
         demand(isinstance(attacked, int) and 0 <= attacked <= known["rows"], f"{key} does not say what was attacked")
-        demand(known["settings"].keys() >= SETTINGS, f"{key} does not say how it was evaluated")
+        settings, labels = known["settings"], columns.label
+        demand(settings.keys() >= SETTINGS, f"{key} does not say how it was evaluated")
+        demand(isinstance(settings["transfer from"], dict), f"{key} does not say where its attack began")
+        demand(settings["eps"] >= 0, f"{key} is of a radius below 0")
+        own = len(known["classes"])
+        demand(own == 0 or bool((labels < own).all()), f"{key} has labels of unknown classes")
         answers = columns.prediction
         demand(bool((answers >= 0).all() and (answers < len(meta["classes"])).all()), f"{key} predicts unknown classes")
         demand(len(np.unique(columns.index)) == len(columns.index), f"{key} has two rows of one image")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _words(value: Any) -> bool:

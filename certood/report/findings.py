@@ -19,8 +19,11 @@ def findings(runs: Sequence[Evaluated]) -> list[str]:
         for key, cell in run.cells.items():
             best[key] = max(best.get(key, 0.0), cell.aucs.guaranteed)
     keys = sorted(best, key=lambda key: -best[key])
-    lines = [_finding(runs, eps, out_set) for eps, out_set in keys]
-    return [line for line in lines if line] or ["No run guarantees anything here: every guaranteed AUC is 0."]
+    lines = [_finding(runs, eps, out_set) for eps, out_set in keys if best[eps, out_set] > 0]
+    if not lines:
+        return ["No run guarantees anything here: every guaranteed AUC is 0."]
+    without = [f"{called(out_set)}, eps {eps:g}" for eps, out_set in keys if best[eps, out_set] == 0]
+    return [*lines, *([f"No run guarantees anything on {listed(without)}."] if without else [])]
 
 
 def _finding(runs: Sequence[Evaluated], eps: float, out_set: str) -> str:
@@ -28,8 +31,6 @@ def _finding(runs: Sequence[Evaluated], eps: float, out_set: str) -> str:
     best = max(cells, key=lambda name: cells[name].aucs.guaranteed)
     guaranteed = cells[best].aucs.guaranteed
     where = f"{called(out_set)}, eps {eps:g}:"
-    if guaranteed == 0:
-        return ""
     if guaranteed <= GUESSING:
         return f"{where} the best guaranteed AUC is {_percent(guaranteed)} ({best}): no better than guessing."
     attacked = {name: cell.aucs.adversarial for name, cell in cells.items() if cell.aucs.guaranteed == 0}
@@ -76,7 +77,7 @@ def _radii(runs: Sequence[Evaluated]) -> str:
 
 def _percent(share: float) -> str:
     """As tables show it."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
 def _floats(runs: Sequence[Evaluated]) -> str:

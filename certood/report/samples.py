@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from certood.metrics import confidences
-from certood.report.choices import Indices, called, columns, common, out_sets, rows_of, sharing
+from certood.report.choices import Indices, called, columns, common, out_sets, own_class, rows_of, sharing
 from certood.report.drawing import LINE, WIDTH, colours, shortened
 from certood.report.evaluated import Evaluated
 from certood.report.parts import Picture
@@ -13,7 +13,7 @@ from certood.report.sheets import Sheet, pixels
 
 WITHOUT = 18  # samples of a set without classes: whole rows of nine or six
 MOST = 27  # of one with classes
-SHORT = 2  # letters of a class that leave room for nine images in a row, else there are six
+SHORT, HEAD = 2, 5  # letters of an answer and of a class that leave room for nine images in a row, else there are six
 SEED = 0
 
 
@@ -29,7 +29,8 @@ def _of(runs: Sequence[Evaluated], eps: float, out_set: str) -> list[Picture]:
     if not rows.size:
         return []
     names = [shortened(name, 9) for name in runs[0].classes]
-    widest = 9 if max(map(len, names)) <= SHORT else 6
+    short = max(map(len, names)) <= SHORT and max(map(len, classes), default=0) <= HEAD
+    widest = 9 if short else 6
     across = -(-len(rows) // -(-len(rows) // widest))  # rows of one length, as far as it goes
     margin = 0.35 + 0.13 * max(len(shortened(run.name, 14)) for run in seen)
     cell = (WIDTH - margin - 0.1) / widest
@@ -40,9 +41,7 @@ def _of(runs: Sequence[Evaluated], eps: float, out_set: str) -> list[Picture]:
     for at, row in enumerate(rows):
         left, top = margin + at % across * cell, 0.05 + at // across * high
         if classes:
-            sheet.words(
-                left, top + LINE / 2, shortened(classes[theirs.label[row]], 10 if widest == 6 else 6), bold=True
-            )
+            sheet.words(left, top + LINE / 2, shortened(own_class(classes, theirs.label[row]), 9), bold=True)
         for line, run in enumerate(seen, bool(classes)):
             middle = top + LINE * (line + 0.5)
             if at % across == 0:
@@ -71,6 +70,7 @@ def chosen(runs: Sequence[Evaluated], eps: float, out_set: str, kept: int) -> In
     if not runs[0].out_classes(eps, out_set):
         return np.asarray(rows[:WITHOUT])
     classes, first = np.unique(labels, return_index=True)
+    classes, first = classes[classes >= 0], first[classes >= 0]  # -1: of no class
     if len(classes) > MOST:
         first = first[np.sort(np.random.default_rng(SEED).permutation(len(classes))[:MOST])]
     return np.asarray(rows[first])

@@ -1,5 +1,6 @@
 """The paper's first figure, of our own runs: an in-image, an out-image and its worst neighbour, and what all say."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from certood.report.parts import Picture
 from certood.report.sheets import Pixels, Sheet, pixels
 
 GAP = 0.3  # inches between columns
+BOLD = 0.137  # inches of a bold letter, on average and a little more
 ROW = 0.38  # from run to run
 DULL = 0.5  # how much less a gap counts on images without classes, as noise: nobody sees what they are
 
@@ -143,7 +145,8 @@ def _sheet(runs: Sequence[Evaluated], shown: Sequence[Column], promise: str, bou
     wide = (WIDTH - margin - 0.2) / len(shown) - GAP
     size, top = min(wide, 2.7), 0.2 + 2 * LINE
     first = top + size + 0.35
-    sheet = Sheet(first + ROW * len(runs) + 0.4)
+    lines = textwrap.wrap(promise, int((WIDTH - margin) / BOLD))
+    sheet = Sheet(first + ROW * len(runs) + 0.1 + LINE * len(lines))
     for at, run in enumerate(runs):
         sheet.words(margin - 0.12, first + ROW * at, shortened(run.name, 16), align="right")
     for number, column in enumerate(shown):
@@ -160,5 +163,6 @@ def _sheet(runs: Sequence[Evaluated], shown: Sequence[Column], promise: str, bou
                     sheet.tick(left, first + ROW * at, wide, bound[1])
                 beyond = wide * bound[1] if marked and wide * bound[1] < 0.6 else 0.0  # words that the line would cross
                 sheet.words(left + beyond + 0.08, first + ROW * at, words)
-    sheet.words(margin, first + ROW * len(runs) + 0.05, promise, TEXT, bold=True)
+    for at, line in enumerate(lines):
+        sheet.words(margin, first + ROW * len(runs) + 0.05 + LINE * at, line, TEXT, bold=True)
     return sheet

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from certood.metrics import confidences
-from certood.report.choices import called, columns, guarantee, out_sets
+from certood.report.choices import called, columns, guarantee, out_sets, own_class
 from certood.report.drawing import LINE, WIDTH, at_most, colours, shortened
 from certood.report.evaluated import Evaluated
 from certood.report.parts import Picture
@@ -13,6 +13,7 @@ from certood.report.sheets import Sheet, amplified, factor, pixels
 
 WORST, ACROSS = 10, 5
 MARGIN = 1.5  # inches
+HEAD = 13  # letters above an image
 
 
 def worst(runs: Sequence[Evaluated], eps: float) -> list[Picture]:
@@ -40,7 +41,8 @@ def _of(run: Evaluated, eps: float, out_set: str, colour: str) -> Picture:
         left, top = MARGIN + at % ACROSS * cell, 0.05 + at // ACROSS * high
         shown, changed = pixels(images[row]), pixels(points[row])
         said = shortened(run.classes[theirs.prediction[row]], 6)
-        words = f"{shortened(own[theirs.label[row]], 9)} as {said}" if own else f"as {said}"
+        room = HEAD - len(f" as {said}")
+        words = f"{shortened(own_class(own, theirs.label[row]), room)} as {said}".strip()
         sheet.words(left, top + LINE / 2, words, bold=True)
         for down, image in enumerate((shown, changed, amplified(shown, changed, eps))):
             sheet.image(image, left, top + LINE + down * (size + 0.08), size)
