@@ -332,6 +332,23 @@ def test_names_that_try_to_be_markup_stay_words(tmp_path: Path) -> None:
     assert "<script>alert" not in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_names_with_spaces_are_ids_without(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe", "good100"), ("my set & yours",), rows=20, attacked=5)
+    page = report(scores, tmp_path / "report").read_text()
+    ids = set(re.findall(r'id="([^"]*)"', page))
+    assert not [each for each in ids if re.search(r"[\s&]", each)]
+    assert set(re.findall(r'href="#([^"]*)"', page)) | set(re.findall(r'labelledby="([^"]*)"', page)) <= ids
+
+
+def test_findings_are_of_one_radius(tmp_path: Path) -> None:
+    scores = invent(tmp_path / "scores", ("oe", "good100"), radii=(0.1, 0.3, 0.4), rows=20, attacked=5)
+    lines = findings(read(scores))
+    assert len(lines) == 2
+    assert all("eps 0.3" in line for line in lines)
+    lonely = invent(tmp_path / "lonely", ("oe",), (), rows=20)
+    assert findings(read(lonely)) == []
+
+
 def test_parts_for_each_in_distribution(tmp_path: Path) -> None:
     invent(tmp_path, ("oe",), rows=20, attacked=5)
     invent(tmp_path, ("good100",), rows=20, attacked=5, in_set="svhn")

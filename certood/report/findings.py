@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from certood.report.choices import called
+from certood.report.choices import called, radius
 from certood.report.drawing import listed
 from certood.report.evaluated import Evaluated
 
@@ -12,18 +12,22 @@ GUESSING = 0.5
 def findings(runs: Sequence[Evaluated]) -> list[str]:
     """The paper's central claim on these runs: is what one guarantees more than what another shows under attack?
 
-    From the strongest guarantee to the weakest.
+    From the strongest guarantee to the weakest, at one radius: of the others the tables tell.
     """
-    best: dict[tuple[float, str], float] = {}
+    eps = radius(runs)
+    if eps is None:
+        return []
+    best: dict[str, float] = {}
     for run in runs:
-        for key, cell in run.cells.items():
-            best[key] = max(best.get(key, 0.0), cell.aucs.guaranteed)
-    keys = sorted(best, key=lambda key: -best[key])
-    lines = [_finding(runs, eps, out_set) for eps, out_set in keys if best[eps, out_set] > 0]
+        for (at, out_set), cell in run.cells.items():
+            if at == eps:
+                best[out_set] = max(best.get(out_set, 0.0), cell.aucs.guaranteed)
+    out_sets = sorted(best, key=lambda out_set: -best[out_set])
+    lines = [_finding(runs, eps, out_set) for out_set in out_sets if best[out_set] > 0]
     if not lines:
-        return ["No run guarantees anything here: every guaranteed AUC is 0."]
-    without = [f"{called(out_set)}, eps {eps:g}" for eps, out_set in keys if best[eps, out_set] == 0]
-    return [*lines, *([f"No run guarantees anything on {listed(without)}."] if without else [])]
+        return [f"No run guarantees anything at eps {eps:g}: every guaranteed AUC is 0."]
+    without = [called(out_set) for out_set in out_sets if best[out_set] == 0]
+    return [*lines, *([f"No run guarantees anything on {listed(without)}, eps {eps:g}."] if without else [])]
 
 
 def _finding(runs: Sequence[Evaluated], eps: float, out_set: str) -> str:

@@ -62,7 +62,7 @@ def _part(in_set: str, runs: Sequence[Evaluated], out: Path, watch: Watch) -> di
         watch(each.title)
         blocks.append(_table(each, in_set, out) if isinstance(each, Table) else _picture(each, in_set, out))
     return {
-        "anchor": in_set,
+        "anchor": _anchor(in_set),
         "title": called(in_set),
         "findings": findings(runs),
         "promise": promise(runs),
@@ -87,7 +87,7 @@ def _table(table: Table, in_set: str, out: Path) -> Block:
     for ending, render in (("md", as_markdown), ("csv", as_csv), ("tex", as_latex)):
         _folder(out / "tables")
         write_text(out / "tables" / f"{name}.{ending}", render(table))
-    return Block(name, table.title, explained(table), html=as_html(table))
+    return Block(_anchor(name), table.title, explained(table), html=as_html(table))
 
 
 def _picture(picture: Picture, in_set: str, out: Path) -> Block:
@@ -102,7 +102,12 @@ def _picture(picture: Picture, in_set: str, out: Path) -> Block:
         except OSError as error:
             raise ScoreError(f"cannot write {path}: {reason(error)}") from None
     source = f"data:image/png;base64,{base64.b64encode(drawn).decode()}"
-    return Block(name, picture.title, picture.caption, source=source, width=width, height=height)
+    return Block(_anchor(name), picture.title, picture.caption, source=source, width=width, height=height)
+
+
+def _anchor(name: str) -> str:
+    """A set may be called anything, but an id has no spaces."""
+    return "".join(each if each.isalnum() or each in "-_." else f"~{ord(each):x}" for each in name)
 
 
 def _saved(figure: Figure, form: str) -> bytes:

@@ -64,7 +64,7 @@ def _of(run: Evaluated, eps: float, out_set: str, colour: str) -> Picture:
         f"Of {attacked:,} attacked images of {called(out_set)}, the {len(rows)} that {run.name} is surest of under "
         f"attack, worst first (ε = {eps:g}): the image, the worst neighbour found, and their difference "
         f"{factor(eps):.2g} times as strong, grey where nothing changed. Below: confidence in the image, in the "
-        "neighbour, and the bound that no neighbour exceeds. On top: what it is, and what it was taken for."
+        "neighbour, and the bound that no neighbour exceeds. On top: what it is, and what it is taken for as it is."
     )
     title = f"The {len(rows)} worst images of {called(out_set)} for {run.name}"
     return Picture(f"worst-{out_set}", title, caption, sheet.figure)
