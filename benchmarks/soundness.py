@@ -24,6 +24,7 @@ from certood.bounds import Box, score_upper
 from certood.data.sources import load
 from certood.detectors import Softmax
 from certood.errors import CertoodError
+from certood.evaluation import pixels as as_float
 from certood.guard import Guard
 from certood.guard import load as load_guard
 from certood.metrics import conservative_auc
@@ -43,7 +44,7 @@ COLUMNS = (
 def pixels(guard: Guard, name: str, split: str, folder: Path, limit: int) -> Tensor:
     channels, size = guard.form
     found = load(name, split, folder=folder, channels=channels, size=size, limit=limit)
-    return torch.from_numpy(found.images(np.arange(len(found)))).float() / 255
+    return as_float(found, np.arange(len(found)))
 
 
 def bounds(network: nn.Module, x: Tensor, eps: float, sound: bool) -> Tensor:
