@@ -33,7 +33,8 @@ class Affine(NamedTuple):
     box: "Box"
     weight: Tensor
     bias: Tensor | None
-    versions: tuple[int, ...] = ()  # of weight and bias, when they were used
+    ends: tuple[Tensor, ...] = ()  # of the layer's input, in whose memory `box` may lie
+    versions: tuple[int, ...] = ()  # of ends, weight and bias, when they were used
 
 
 def versions(*tensors: Tensor | None) -> tuple[int, ...]:
@@ -145,11 +146,12 @@ class Box:
 
     @property
     def source(self) -> Affine | None:
-        """The affine map that made this Box, as long as nothing else has touched it, nor its weights."""
+        """The affine map that made this Box, as long as nothing has touched it, its weights, or its input."""
         source = self._source
-        if source is not None and source.versions and source.versions != versions(source.weight, source.bias):
-            return None
-        return source
+        if source is None or not source.versions:
+            return source
+        unchanged = source.versions == versions(*source.ends, source.weight, source.bias)
+        return source if unchanged else None
 
     def contains(self, z: Tensor) -> Tensor:
         """Per sample: does z lie inside?"""  # [N] bool
@@ -250,6 +252,8 @@ class Box:
     __mul__, __rmul__, __imul__ = _operators(torch.mul)
     __truediv__, __rtruediv__, __itruediv__ = _operators(torch.div)
     __pow__, __rpow__, __ipow__ = _operators(torch.pow)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(torch.floor_divide)
+    __mod__, __rmod__, __imod__ = _operators(torch.remainder)
     __matmul__, __rmatmul__ = _operators(torch.matmul)[:2]  # a tensor's `@=` does not work in place
 
     @classmethod

@@ -66,6 +66,22 @@ def test_what_needs_no_gradient_gets_none() -> None:
     assert x.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("name", ["linear", "convolution"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_end_alone_gets_its_gradient(name: str, which: int) -> None:
+    function, shape, weights, _ = CASES[name]
+    lower = torch.randn(shape, dtype=torch.float64)
+    ends = [lower, lower + 1]
+    ends[which].requires_grad_()
+    weight = torch.randn(weights, dtype=torch.float64)
+    box = function(Box.of(*ends), weight)
+    expected = by_autograd(function, *ends, weight, None)
+    found, wanted = (
+        torch.autograd.grad((2 * low + up).sum(), ends[which])[0] for low, up in ((box.lower, box.upper), expected)
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
 def test_the_sign_of_a_weight_is_taken_block_by_block() -> None:
     weight, gradient = torch.randn(700, 400, 3), torch.randn(700, 400, 3)
     weight[5] = 0

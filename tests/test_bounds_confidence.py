@@ -247,6 +247,35 @@ def test_features_changed_after_the_linear_layer_are_remembered_as_they_were() -
     assert torch.equal(logit_gaps(network, box), logit_gaps(linear, box))
 
 
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("view", ["x.view(-1)", "x[:, :3]", "x.detach()", "x.contiguous()", "x.double()"])
+def test_features_changed_through_a_later_view_are_not_elided(view: str, inference: bool) -> None:
+    """The layer's input had no views when it was used; one that comes later changes it all the same."""
+
+    def network(x: Any) -> Any:
+        x = x * 1
+        out = linear(x)
+        part = eval(view, {"x": x})
+        part *= 0
+        return out
+
+    linear, box = nn.Linear(6, 4).double(), Box.around(vectors(), 0.2)
+    with torch.inference_mode(inference):
+        bound = logit_gaps(network, box)
+        for z in points(box):
+            assert (gaps_of(network(z)) <= bound + 1e-12).all()
+
+
+def test_logits_of_a_layer_that_is_no_matrix_are_bounded_by_their_ends() -> None:
+    box, weight = Box.around(vectors(), 0.2), torch.tensor([1.0, -1.0]).double()
+
+    def network(x: Any) -> Any:
+        return F.linear(x.view(-1, 3, 2), weight)
+
+    assert network(box).source is None
+    assert_sound(network, box)
+
+
 @pytest.mark.parametrize("change", ["weight.mul_(-1)", "bias.copy_(torch.arange(4))"])
 def test_weights_changed_after_their_use_are_not_elided(change: str) -> None:
     def network(x: Any) -> Any:

@@ -341,6 +341,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "add_": (lambda x: x.add_(1), "add_"),
     "overlapping views": (lambda x: x[:, 1:].__iadd__(x[:, :3]), "overlaps"),
     "overlap with its transposed": (lambda x: x.__iadd__(x.transpose(2, 3)), "overlaps"),
+    "x // 2": (lambda x: x // 2, "floor_divide"),
+    "x % 2": (lambda x: x % 2, "remainder"),
 }
 
 

@@ -150,7 +150,7 @@ class LinearEnds(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             of_weight = halved_signs(of_radius.T @ width, used).addmm_(of_centre.T, centre).to(ctx.grad_dtype)
         of_bias = of_centre.sum(0).to(ctx.grad_dtype) if ctx.biased and ctx.needs_input_grad[3] else None
-        if not ctx.needs_input_grad[0]:
+        if not any(ctx.needs_input_grad[:2]):
             return None, None, of_weight, of_bias
         return *of_ends(of_centre @ used, of_radius @ size), of_weight, of_bias
 
@@ -170,7 +170,11 @@ class ConvolutionEnds(torch.autograd.Function):
     def backward(ctx: Any, of_lower: Tensor, of_upper: Tensor) -> tuple[Tensor | None, ...]:
         centre, width, used, size = ctx.saved_tensors
         of_centre, of_radius = of_lower + of_upper, of_upper - of_lower  # twice what d' gets
-        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[2], ctx.biases is not None and ctx.needs_input_grad[3]]
+        wanted = [
+            any(ctx.needs_input_grad[:2]),
+            ctx.needs_input_grad[2],
+            ctx.biases is not None and ctx.needs_input_grad[3],
+        ]
         stride, padding, dilation, groups = ctx.settings
         rest = (stride, padding, dilation, False, [0, 0], groups)
         backward = torch.ops.aten.convolution_backward

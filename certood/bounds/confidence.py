@@ -51,7 +51,7 @@ def max_gap(network: Network, box: Box, sound: bool = False) -> Tensor:
     if out.source is None:
         gap = _take(out.upper, top) - _take(out.lower, bottom)
     else:
-        features, weight, bias, _ = out.source
+        features, weight, bias = out.source[:3]
         logits = F.linear(features.centre, weight, bias)
         reach = (weight[top] - weight[bottom]).abs()  # [N, d]
         gap = _take(logits, top) - _take(logits, bottom) + (reach * features.radius).sum(1)
@@ -170,7 +170,7 @@ def _blocks(out: Box) -> Iterator[tuple[int, Tensor]]:
             gaps = out.upper[:, start : start + size, None] - out.lower[:, None, :]
             yield start, _with_errors(gaps, start, errors)
         return
-    features, weight, bias, _ = out.source
+    features, weight, bias = out.source[:3]
     if errors is not None:
         weight, bias = weight.double(), None if bias is None else bias.double()
     logits, radius = F.linear(features.centre, weight, bias), features.radius  # [N, K], [N, d]
@@ -223,7 +223,7 @@ def _pairs(out: Box) -> Iterator[tuple[int, int, Tensor, Tensor | None]]:
     if out.source is None:
         yield from ((start, 0, gaps, None) for start, gaps in _blocks(out))
         return
-    features, weight, bias, _ = out.source
+    features, weight, bias = out.source[:3]
     logits, radius, (samples, classes) = F.linear(features.centre, weight, bias), features.radius, out.shape
     size = max(1, BLOCK_NUMBERS // (classes * max(weight.shape[1], samples)))
     for start in range(0, classes, size):

@@ -100,10 +100,19 @@ def linear(box: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     else:
         refuse_boxes("linear", weight, bias)
         out = Box.of(*LinearEnds.apply(box.lower, box.upper, weight, bias))  # type: ignore[no-untyped-call]
-    # In the precision of the weights, for mixed training. A copy where the network may go on to change it in place.
-    lower, upper = (end.clone() if box._aliased else end for end in (box.lower, box.upper))
-    features = Box.of(lower.to(weight.dtype), upper.to(weight.dtype))
-    return Box.of(out.lower, out.upper, source=Affine(features, weight, bias, versions(weight, bias)))
+    if box.ndim != 2 or weight.ndim != 2:  # no logits, whatever becomes of them
+        return out
+    lower, upper = _unchanging(box)
+    counted = versions(lower, upper, weight, bias)
+    features = Box.of(lower.to(weight.dtype), upper.to(weight.dtype))  # that of the weights, for mixed training
+    return Box.of(out.lower, out.upper, source=Affine(features, weight, bias, (lower, upper), counted))
+
+
+def _unchanging(box: Box) -> tuple[Tensor, Tensor]:
+    """Its ends; copies where the network may go on to change them in place and torch does not count that."""
+    if box._aliased or torch.compiler.is_compiling() or box._lower.is_inference():
+        return box.lower.clone(), box.upper.clone()
+    return box.lower, box.upper
 
 
 @rule(*named("matmul", "mm", "bmm"))

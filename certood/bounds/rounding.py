@@ -281,7 +281,7 @@ def logit_errors(out: Box) -> Tensor:
     """How far each executed logit may be from its value: the gap of two is off by the sum of theirs.  # [N, K]"""
     if out.source is None:  # the ends hold the executed logits; what is left is the rounding of u_k - l_l in float64
         return size_of(out) * 2.0**-50
-    features, weight, bias, _ = out.source
+    features, weight, bias = out.source[:3]
     terms = weight.shape[1]
     size = size_of(features)
     errors = _in_parts(size, weight.abs(), None if bias is None else bias.abs()).mul_(gamma(terms + 2))
