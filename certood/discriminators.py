@@ -20,6 +20,11 @@ DISCRIMINATORS = {
 }
 
 
+SURE = (
+    3.0  # the largest g before training: p(i|x) can be 0.95 at once, where a bias near 0 would take long to get there
+)
+
+
 @final
 class NegativeLinear(nn.Module):
     """g = b - sum_i exp(w_i) z_i. With z >= 0 it never exceeds b: no image, however far away, is surely inside."""
@@ -30,7 +35,7 @@ class NegativeLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(1))
         spread = 1 / math.sqrt(features)
         nn.init.uniform_(self.log_weight, math.log(spread) - spread, math.log(spread) + spread)
-        nn.init.uniform_(self.bias, -spread, spread)
+        nn.init.constant_(self.bias, SURE)
 
     def forward(self, z: Any) -> Any:
         return F.linear(z, -self.log_weight.exp(), self.bias)

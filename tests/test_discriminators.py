@@ -7,8 +7,10 @@ from torch import nn
 
 from certood import discriminators, networks
 from certood.bounds import Box, logit_gaps
+from certood.detectors import Softmax
 from certood.discriminators import DISCRIMINATORS, Discriminated, NegativeLinear
 from certood.errors import NetworkError
+from certood.methods import Discriminator
 
 
 @pytest.mark.parametrize("name", DISCRIMINATORS)
@@ -88,3 +90,22 @@ def test_the_classifier_may_be_of_any_kind() -> None:
 def test_an_unknown_one_is_named() -> None:
     with pytest.raises(NetworkError, match="no discriminator is called 'DX'; there are D, DS"):
         discriminators.build("DX", 1, 28)
+
+
+def test_it_learns_to_tell_in_from_out_and_to_guarantee_it() -> None:
+    """Dark images from others, with a radius that rises as in a training."""
+    torch.manual_seed(0)
+    network = discriminators.build("DS", 1, 8)
+    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    method, draw = Discriminator(), generator()
+    for step in range(150):
+        inside, outside = torch.rand(32, 1, 8, 8, generator=draw) / 4, torch.rand(32, 1, 8, 8, generator=draw)
+        detector, labels = Softmax(network), torch.zeros(32, dtype=torch.long)
+        loss = method.in_loss(detector, inside, labels)[0].mean()
+        loss = loss + method.out_loss(detector, outside, 0.1 * min(step / 50, 1)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        assert (network(inside)[:, 0] > 0).float().mean() > 0.95
+        assert (network(Box.around(outside, 0.1)).upper[:, 0] < 0).float().mean() > 0.9
