@@ -258,7 +258,7 @@ def evaluated(folder: Path) -> list[Scores]:
         found = [Scores(path) for path in sorted(folder.iterdir()) if (path / "meta.json").is_file()]
         alone = (folder / "meta.json").is_file()
     except OSError as error:  # a name that is too long, a folder that may not be read
-        raise ScoreError(f"cannot read {folder}: {reason(error)}") from None
+        raise ScoreError(f"cannot read {error.filename or folder}: {reason(error)}") from None
     if not found and alone:
         raise ScoreError(f"{folder} is of one run; name the folder that it lies in, {folder.resolve().parent}")
     if not found:
