@@ -418,3 +418,46 @@ def test_a_function_that_rounds_in_an_unknown_way_is_refused() -> None:
             score_upper(lambda x: torch.asinh(two_layers()(x)), box, sound=True)
     finally:
         del certood.boxes.RULES[torch.asinh]
+
+
+# ---- layouts in memory -----------------------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "as usual": lambda x: x,
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "samples inside": lambda x: x.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2),
+}
+MAYBE_COPIES = {
+    "flatten": lambda y: y.flatten(1),
+    "reshape": lambda y: y.reshape(len(y), -1),
+    "contiguous": lambda y: y.contiguous(),
+    "permuted": lambda y: y.permute(0, 2, 3, 1).contiguous(),
+}
+
+
+class InPlace(nn.Module):
+    """Works in place on what may or may not share its input's memory, then uses both."""
+
+    def __init__(self, first: nn.Module, second: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = self.second(y)
+        nn.functional.hardtanh(z, 0.0, 0.3, inplace=True)
+        return y.flatten(1) - 2 * z.flatten(1)
+
+
+@pytest.mark.parametrize("weights", ["as usual", "channels last"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", MAYBE_COPIES)
+def test_what_is_changed_in_place_is_what_the_execution_changes(name: str, layout: str, weights: str) -> None:
+    x = LAYOUTS[layout](torch.rand(2, 3, 8, 8, generator=generator()))
+    convolution = nn.Conv2d(3, 4, 3, padding=1)
+    convolution.weight.data = LAYOUTS[weights](convolution.weight.data)
+    for first in (nn.Identity(), convolution, nn.Sequential(convolution, nn.ELU(), nn.AvgPool2d(2))):
+        network = InPlace(first, MAYBE_COPIES[name]).eval()
+        bound, value = network(SoundBox.enclosing(Box(x, x.clone()))), network(x.clone())
+        assert bool(((value >= bound.lower) & (value <= bound.upper)).all())

@@ -27,6 +27,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "celu 0.3": lambda x: F.celu(x, 0.3),
     "elu 2.7": lambda x: F.elu(x, 2.7),
     "leaky relu": lambda x: F.leaky_relu(x, 0.3),
+    "leaky relu, hardly": lambda x: F.leaky_relu(x, 1.2345e-40),
     "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softplus": F.softplus,
     "softplus 2.5": lambda x: F.softplus(x, 2.5),

@@ -82,8 +82,8 @@ class SoundBox(Box):
             raise UnsupportedOperation(
                 f"a sound bound is one for float32; this Box is {box.dtype}: call float() on images and network"
             )
-        lower = torch.where(_denormal(box.lower), -LEAST, box.lower.double())
-        upper = torch.where(_denormal(box.upper), LEAST, box.upper.double())
+        lower = box.lower.double().masked_fill_(_denormal(box.lower), -LEAST)  # in its layout: see _products
+        upper = box.upper.double().masked_fill_(_denormal(box.upper), LEAST)
         return cls.of(*_representable(lower, upper))
 
     @property
@@ -198,7 +198,11 @@ def _products(
     centre = apply(centre, weight, bias)
     radius = apply(reach, size, None if offset is None else offset.double().mul_(g / scale).float())
     factor = scale * ABOVE * (1 - share) / (1 - 2 * share) * SPARE
-    lower, upper = torch.sub(centre, radius, alpha=factor), centre.add_(radius, alpha=factor)
+    # In the layout of the radius, which float32 computed as it will the execution: that decides what a reshape copies,
+    # and so what a function changes that works in place.
+    lower, upper = (torch.empty_like(radius, dtype=torch.float64) for _ in range(2))
+    torch.sub(centre, radius, alpha=factor, out=lower)
+    torch.add(centre, radius, alpha=factor, out=upper)
     if not centre.numel():
         return Box.of(lower, upper)
     largest = torch.maximum(-lowest, highest).reshape(-1, *[1] * (centre.ndim - 1))  # of |x|

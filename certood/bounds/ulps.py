@@ -61,7 +61,6 @@ _WITHIN: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("maximum", "minimum", "clamp", "clip", "hardtanh", "relu6", "pad"), (1, 0)),  # a limit's rounding
     **dict.fromkeys(("cat", "concat", "concatenate", "stack"), (0, 0)),
     "square": (1, 0),
-    "leaky_relu": (2, 0),  # slope and product
 }
 _CURVED: dict[str, tuple[float, float]] = {
     "exp": (8, 0),
@@ -79,6 +78,12 @@ for _name, _units in _WITHIN.items():
     rounding(*named(_name))(partial(_within, *_units))
 for _name, _units in _CURVED.items():
     rounding(*named(_name))(partial(_curved, *_units))
+
+
+@rounding(*named("leaky_relu"))
+def _leaky(bound: Bound, box: Any, negative_slope: float = 0.01) -> Box:
+    """Slope and product; a slope below 2^-126 has fewer bits, or none."""
+    return widened(bound(box, negative_slope), 2 * UNIT, LEAST * size_of(box))
 
 
 @rounding(*named("pow"))
