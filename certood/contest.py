@@ -82,6 +82,10 @@ class Contest:
         return name
 
     def _group(self, form: Form, runs: dict[Path, Trained]) -> None:
+        radii = sorted(set(self.eps) or {trained.recipe.eps for trained in runs.values()})
+        if len({f"{eps:g}" for eps in radii}) < len(radii):
+            alike = ", ".join(map(str, radii))
+            raise ScoreError(f"scores are filed under eps with six digits, and two are alike: {alike}; leave one out")
         in_set = self._load(form.in_set, "test", form, self.limit)
         if in_set.class_names != form.class_names:
             raise ScoreError(f"{form.in_set} has other classes than the runs: {', '.join(in_set.class_names)}")
@@ -90,10 +94,6 @@ class Contest:
         called = [out_set.name for out_set in out_sets]
         if len(set(called)) < len(called):
             raise ScoreError(f"scores are filed under the out-sets' names, and two are alike: {', '.join(called)}")
-        radii = sorted(set(self.eps) or {trained.recipe.eps for trained in runs.values()})
-        if len({f"{eps:g}" for eps in radii}) < len(radii):
-            alike = ", ".join(map(str, radii))
-            raise ScoreError(f"scores are filed under eps with six digits, and two are alike: {alike}; leave one out")
         entrants = tuple(self._entrant(folder, trained, in_set, skipped) for folder, trained in runs.items())
         Filing(entrants, in_set, 0.0, self.plan, in_set.digest).run({}, self.device, self.show, self.team)
         in_scores = self.team.told(

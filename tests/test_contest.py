@@ -233,7 +233,10 @@ def test_mistakes_stop_it_before_anything_is_written(runs: Path, tmp_path: Path)
         assert not out.exists()
 
 
-def test_radii_that_would_be_filed_under_one_name_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_radii_that_would_be_filed_under_one_name_are_refused_before_anything_is_loaded(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Contest, "_load", lambda *_: pytest.fail("a set was loaded, which may say that others miss"))
     with pytest.raises(ScoreError, match=r"two are alike: 0\.1, 0\.1000001; leave one out"):
         contest(tmp_path / "out", [runs / "oe"], eps=(0.1, 0.1000001))
     assert not (tmp_path / "out").exists()
