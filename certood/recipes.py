@@ -122,10 +122,9 @@ def _published_discriminator(base: Recipe) -> Recipe:
 
 def discriminator_of(chosen: Recipe) -> Recipe:
     """What a ProoD run trains first. As published: 1,000 epochs, kappa and eps rising over 300 of them, lr times 0.2 at
-    500, 750 and 850; here the same shares of however many epochs."""
+    500, 750 and 850; at the paper's scale the same shares of however many epochs."""
     epochs = chosen.discriminator_epochs
-    milestones = tuple(round(share * epochs) for share in (0.5, 0.75, 0.85))
-    return replace(
+    first = replace(
         chosen,
         method="discriminator",
         network=chosen.discriminator,
@@ -136,14 +135,17 @@ def discriminator_of(chosen: Recipe) -> Recipe:
         optimiser="adam",
         adam_eps=1e-8,
         lr=chosen.discriminator_lr,
-        lr_milestones=milestones if chosen.lr_schedule == "steps" else (),
+        lr_milestones=(),
         weight_decay=5e-4,
         kappa=1.0,
         kappa_start=0.0,
-        kappa_ramp=0.3 * epochs,
-        eps_start=0.0,
-        eps_ramp=0.3 * epochs,
     )
+    if chosen.lr_schedule == "steps":
+        milestones = tuple(round(share * epochs) for share in (0.5, 0.75, 0.85))
+        ramp = 0.3 * epochs
+        return replace(first, lr_milestones=milestones, kappa_ramp=ramp, eps_start=0.0, eps_ramp=ramp)
+    # A short training that begins inside alone, or with a radius, drives all features to 0 and stays there.
+    return replace(first, weights="ibp", kappa_ramp=0.0, eps_start=0.1 * epochs, eps_ramp=0.5 * epochs)
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
