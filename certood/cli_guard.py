@@ -83,6 +83,11 @@ def calibrate(arguments: Sequence[str]) -> None:
 
     guard = uncalibrated(parsed.run, parsed.device)
     name = parsed.in_set or _named(guard)
+    if parsed.split == "train" and guard.recipe and name == guard.recipe.in_set:
+        raise CertoodError(
+            f"{parsed.run} was trained on {name}/train: what it scores there says nothing of new images; take "
+            "--split test, or images of your own that training has not seen"
+        )
     image_set = load(
         name,
         parsed.split,
@@ -122,6 +127,8 @@ def certify(arguments: Sequence[str]) -> None:
     from certood.guard import load
 
     guard = load(parsed.run, parsed.device)
+    if parsed.certificate:
+        _spare(parsed.certificate, parsed.images[0], parsed.run)
     eps = parsed.eps if parsed.eps is not None else (guard.recipe.eps if guard.recipe else 0.0)
     rows = answers(guard, parsed.images, eps, parsed.radius)
     if parsed.certificate:
@@ -142,6 +149,13 @@ def certify(arguments: Sequence[str]) -> None:
         }, indent=2))  # fmt: skip
         return
     _print(guard, rows, eps, parsed)
+
+
+def _spare(certificate: Path, image: Path, run: Path) -> None:
+    """A certificate takes the place of an older one, but not of what it is about."""
+    for kept in (image, *(run / name for name in ("weights.safetensors", "recipe.json", "calibration.json"))):
+        if certificate.exists() and kept.exists() and certificate.samefile(kept):
+            raise CertoodError(f"--certificate {certificate} would overwrite {kept}: name another file")
 
 
 def answers(guard: "Guard", images: Sequence[Path], eps: float, radius: bool) -> list[dict[str, Any]]:

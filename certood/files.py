@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ LARGEST_TEXT = 16 << 20  # bytes; a recipe has 700, the record of an evaluation 
 
 def write(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a file beside `path`, force it to the disk, then move it into place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    beside = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
     try:
+        if path.exists() and not path.is_file():  # a folder, or a device, whose place the file would take
+            raise OSError(errno.EINVAL, "that is no regular file", str(path))
         save(beside)
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
@@ -26,7 +29,8 @@ def write(path: Path, save: Callable[[Path], object]) -> None:
     except Exception as error:  # safetensors and torch.save report a full disk as errors of their own
         raise RunError(f"cannot write {path}: {reason(error)}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder, or no name of that length
+            beside.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -191,10 +191,13 @@ class Guard:
 
     def _radii(self, eps: Any, count: int) -> Tensor:  # [N] float64
         try:
-            given = eps.detach().cpu() if isinstance(eps, Tensor) else eps
+            given = np.asarray(eps.detach().cpu().double() if isinstance(eps, Tensor) and not eps.is_complex() else eps)
+            if given.dtype.kind not in "iufO":  # no truth values, complex numbers, dates or words
+                raise TypeError
             radii = torch.from_numpy(np.array(given, np.float64, order="C")).to(self.device)
-        except (TypeError, ValueError, OverflowError):
-            raise GuardError(f"eps is a number, or one for each image, not {repr(eps)[:80]}") from None
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            told = " ".join(repr(eps).split())[:80]
+            raise GuardError(f"eps is a number, or one for each image, not {told}") from None
         if radii.ndim == 0:
             radii = radii.repeat(count)
         if radii.shape != (count,):

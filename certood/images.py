@@ -117,7 +117,7 @@ def _array(images: Any, form: Form, where: str) -> Array:
     if isinstance(images, np.ndarray):
         fits = images.dtype == np.uint8 or (images.dtype.kind == "f" and images.dtype.itemsize <= 8)
     elif isinstance(images, Tensor):
-        fits = images.dtype in (torch.uint8, *FLOATS) and images.layout == torch.strided
+        fits = images.dtype in (torch.uint8, *FLOATS) and images.layout == torch.strided and not images.is_meta
     else:
         kind = type(images).__name__
         raise ImageError(f"{where}a {kind} is no image: give arrays of numpy or torch, PIL images, or file names")
@@ -161,11 +161,11 @@ def _is_pil(image: Any) -> bool:
 def _from_file(path: Path, form: Form) -> np.ndarray[Any, Any]:
     from PIL import Image
 
-    if path.is_dir():
-        raise ImageError(f"{path} is a folder: name the image files in it")
-    if not path.is_file():
-        raise ImageError(f"{path} is {'no regular file' if path.exists() else 'not there'}")
     try:
+        if path.is_dir():
+            raise ImageError(f"{path} is a folder: name the image files in it")
+        if not path.is_file():
+            raise ImageError(f"{path} is {'no regular file' if path.exists() else 'not there'}")
         with Image.open(path, formats=FORMATS) as image:
             return _from_pil(image, form, f"{path}: ")
     except ImageError:

@@ -135,8 +135,8 @@ def _bytes(path: Path, most: int) -> bytes:
 
 def _check(content: Mapping[str, Any]) -> None:
     """The fields that numbers are computed from are what they should be."""
-    shape, eps, layers = content["shape"], content["eps"], content["architecture"]
-    numbers = (eps, content["score_upper"], content["confidence_upper"], content["threshold"] or 0.0)
+    shape, eps, layers, least = content["shape"], content["eps"], content["architecture"], content["threshold"]
+    numbers = (eps, content["score_upper"], content["confidence_upper"], 0.0 if least is None else least)
     sizes = isinstance(shape, list) and len(shape) == 3 and all(type(n) is int and 0 < n < 2**12 for n in shape)
     floats = all(type(number) in (int, float) and abs(number) < 1e300 for number in numbers) and 0 <= eps <= 1
     if not (sizes and floats and shape[0] in (1, 3) and isinstance(layers, list) and len(layers) <= 1000):

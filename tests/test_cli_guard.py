@@ -115,6 +115,12 @@ def test_mistakes(run: Path, pictures: list[str], capsys: pytest.CaptureFixture[
         (["calibrate", str(run), "--limit", "-1"], "a limit is 0"),
         (["calibrate", str(run), "--in-set", "nothing_like_it"], "nothing_like_it"),
         (["calibrate", str(run), "--in-set", "demo_letters"], "other classes"),
+        (["calibrate", str(run), "--split", "train"], "says nothing of new images"),
+        (["certify", str(run), "a" * 5000], "File name too long"),
+        (["certify", str(run), pictures[0], "--certificate", pictures[0]], "would overwrite"),
+        (["certify", str(run), pictures[0], "--certificate", str(run / "weights.safetensors")], "would overwrite"),
+        (["certify", str(run), pictures[0], "--certificate", "."], "no regular file"),
+        (["certify", str(run), pictures[0], "--certificate", str(run)], "no regular file"),
     ):
         assert told in failing(arguments, capsys)
 

@@ -34,6 +34,19 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         write_text(tmp_path / "no" / "a.txt", "text")
 
 
+def test_what_is_no_regular_file_keeps_its_place(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # a device would be replaced just so
+    for path in (tmp_path / "pipe", tmp_path, Path()):
+        with pytest.raises(RunError, match=r"cannot write .*: that is no regular file"):
+            write_text(path, "text")
+    assert [(path.name, path.is_fifo()) for path in tmp_path.iterdir()] == [("pipe", True)]
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="File name too long"):
+        write_text(tmp_path / ("a" * 300), "text")
+
+
 WRITE = """
 import sys
 from pathlib import Path

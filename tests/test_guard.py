@@ -156,10 +156,17 @@ def test_before_calibration() -> None:
         linear().radius(drawn(2))
 
 
-@pytest.mark.parametrize("eps", [-0.1, 1.5, 8, float("nan"), "0.1x", None, [0.1, 0.2], np.full((2, 2), 0.1)])
+NO_RADII = (
+    *(-0.1, 1.5, 8, float("nan"), "0.1x", "0.1", None, [0.1, 0.2], np.full((2, 2), 0.1), True, [True] * 3),
+    *(torch.tensor(0.1 + 1j), torch.empty((), device="meta"), torch.tensor([0.1] * 3).to_sparse()),
+)
+
+
+@pytest.mark.parametrize("eps", NO_RADII, ids=str)
 def test_a_radius_that_is_none(eps: Any) -> None:
-    with pytest.raises(GuardError, match="eps"):
+    with pytest.raises(GuardError, match="eps") as told:
         linear().certify(drawn(3), eps)
+    assert len(str(told.value).splitlines()) == 1
 
 
 def test_answers_are_what_the_images_were() -> None:

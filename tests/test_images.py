@@ -86,6 +86,7 @@ def test_eight_bit_levels_are_what_the_network_was_trained_on() -> None:
         (np.full((1, 3, 8, 8), np.nan), COLOUR, "the first is nan"),
         (-torch.eye(8).expand(1, 1, 8, 8), GREY, "8 numbers lie outside"),
         (torch.zeros(1, 1, 8, 8).to_sparse(), GREY, "give uint8"),
+        (torch.zeros(1, 1, 8, 8, device="meta"), GREY, "give uint8"),
         ([np.zeros((2, 1, 8, 8), np.uint8)], GREY, "image 0: it is 2 images"),
         ([np.zeros((1, 8, 8), np.uint8), 7], GREY, "image 1: a int is no image"),
         (None, GREY, "NoneType is no image"),
@@ -124,6 +125,7 @@ def test_files_that_are_no_images_of_ours(tmp_path: Path) -> None:
     for path, told in (
         (tmp_path / "nowhere.png", "is not there"),
         (tmp_path, "is a folder"),
+        (tmp_path / ("a" * 5000), "File name too long"),
         (Path("/dev/zero"), "no regular file"),
         (saved("empty.png", b""), "no readable image"),
         (saved("half.png", good.getvalue()[:50]), "no readable image"),

@@ -182,6 +182,7 @@ FORGERIES: dict[str, tuple[dict[str, Any], str]] = {
     "other words": ({"statement": "All is well."}, "its words do not follow from its numbers"),
     "another confidence": ({"confidence_upper": 0.1}, "its words do not follow"),
     "another threshold": ({"threshold": 5.0}, "its words do not follow"),
+    "a threshold that is false": ({"threshold": False}, "was changed"),
     "no bound": ({"score_upper": None}, "was changed"),
     "a bound that is true": ({"score_upper": True}, "was changed"),
     "another shape": ({"shape": [1, 16, 4]}, "pixels, the certificate is for 16 x 4"),
