@@ -29,7 +29,7 @@ from certood.files import read_json, write_text
 
 ALPHA = 0.01  # the statement may fail for so many of all calibrations
 FILE = "calibration.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @final
@@ -85,7 +85,7 @@ class Calibration:
 
     def write(self, folder: Path) -> None:
         content = {"format": FORMAT} | asdict(self) | {"statement": self.statement}
-        write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+        write_text(folder / FILE, json.dumps(content | {"sha256": _digest(content)}, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path, weights: str) -> "Calibration | None":
@@ -95,7 +95,7 @@ class Calibration:
             return None
         try:
             calibration = cls._checked(read_json(path))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise GuardError(f"{path} is no calibration ({error}); delete it and calibrate again") from None
         if calibration.weights != weights:
             raise GuardError(
@@ -106,9 +106,12 @@ class Calibration:
 
     @classmethod
     def _checked(cls, content: Any) -> "Calibration":
-        check(content, {"format": int, **cls.__annotations__, "statement": str})
+        check(content, {"format": int})
         if content["format"] != FORMAT:
             raise ValueError(f"it is of format {content['format']}, not {FORMAT}")
+        check(content, {**cls.__annotations__, "statement": str, "sha256": str})
+        if content["sha256"] != _digest({name: content[name] for name in content if name != "sha256"}):
+            raise ValueError("it was changed since it was written")
         calibration = cls(**{field.name: content[field.name] for field in fields(cls)})
         count, rank = calibration.images, calibration.rank
         if not (1 <= rank <= count <= 10**12 and 0 < calibration.accept < 1):
@@ -119,6 +122,11 @@ class Calibration:
         ):
             raise ValueError("its statement does not follow from its numbers")
         return calibration
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Of all numbers and words: a threshold follows from scores that are not kept, and could be changed unseen."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def guaranteed_share(count: int, rank: int) -> float:

@@ -93,7 +93,9 @@ def test_the_file_comes_back_and_belongs_to_its_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("threshold", 0.5),
         ("threshold", "0.5"),
+        ("accept", 0.5),
         ("threshold", None),
         ("threshold", float("nan")),
         ("threshold", True),
@@ -104,7 +106,7 @@ def test_the_file_comes_back_and_belongs_to_its_weights(tmp_path: Path) -> None:
         ("accept", 7.0),
         ("at_least", 0.999),
         ("statement", "with 99% confidence all of them"),
-        ("format", 2),
+        ("format", 1),
         ("weights", 7),
     ],
 )
