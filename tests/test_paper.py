@@ -38,7 +38,7 @@ def test_numbers_read_off_the_paper(
 
 
 @pytest.mark.parametrize("name", MAIN)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"prood", "discriminator"}))  # which came later
 def test_a_run_of_the_paper_finds_its_row_on_every_set(name: str, method: str) -> None:
     chosen = recipe(name, method, "paper")
     for out_set in MAIN[name] + ADDITIONAL[name]:
