@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ def resumed(kind: str, folder: Path, batches: Any) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/certood-out-sets"))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "certood-out-sets")
     parser.add_argument("--images", type=int, default=5_000_000)
     parser.add_argument("--sets", default=",".join(KINDS), help="which of them, with commas")
     parser.add_argument("--write", type=Path, help="put the table into this file")
