@@ -82,4 +82,4 @@ def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
     for way in ("held", "as it comes"):
         run = subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True, check=True)
         faults[way] = int(run.stdout)
-    assert faults["held"] < 0.1 * faults["as it comes"]
+    assert faults["held"] <= 0.2 * faults["as it comes"]  # none, or those of one of the ten
