@@ -63,7 +63,7 @@ def demo(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None =
 
 
 def mnist_shapes(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
-    """MNIST with harder out-images: shapes on black (docs/results.md tells how these settings were found)."""
+    """MNIST with harder out-images: shapes on black (docs/results.md tells where these settings come from)."""
     if scale != "cpu":
         raise RecipeError("mnist-shapes has no paper scale: the paper shows its out-images as they are")
     epochs = 50 if epochs is None else epochs

@@ -68,7 +68,8 @@ from certood.machine import hold_memory
 if sys.argv[1] == "held":
     hold_memory()
 torch.set_num_threads(1)
-torch.ones(12_000_000)
+for _ in range(3):  # until the block has its place
+    torch.ones(12_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
     torch.ones(12_000_000)
@@ -82,4 +83,4 @@ def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
     for way in ("held", "as it comes"):
         run = subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True, check=True)
         faults[way] = int(run.stdout)
-    assert faults["held"] <= 0.2 * faults["as it comes"]  # none, or those of one of the ten
+    assert faults["held"] < 0.1 * faults["as it comes"]
