@@ -5,7 +5,7 @@ the classifier behind it, which may be of any kind:
 """
 
 import math
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +17,13 @@ from certood.networks import Architecture, stack
 DISCRIMINATORS = {
     "D": Architecture(((128, 1), (256, 2), (256, 1)), (128,)),  # as published
     "DS": Architecture(((32, 2), (32, 1), (64, 1)), (64,)),  # for two CPU cores
+    "DL": Architecture(((32, 2), (32, 1), (64, 1)), (64,)),  # DS with an ordinary last layer
 }
+ORDINARY = ("DL",)
+"""Whose last weights have any sign: nothing is known of images far outside [0, 1], and more of those within."""
 
-
-SURE = (
-    3.0  # the largest g before training: p(i|x) can be 0.95 at once, where a bias near 0 would take long to get there
-)
+# The largest g before training: p(i|x) can be 0.95 at once, where a bias near 0 would take long to get there.
+SURE = 3.0
 
 
 @final
@@ -50,7 +51,8 @@ def build(name: str, channels: int, size: int) -> nn.Sequential:
     if name not in DISCRIMINATORS:
         raise NetworkError(f"no discriminator is called {name!r}; there are {', '.join(DISCRIMINATORS)}")
     layers, features = stack(DISCRIMINATORS[name], channels, size, pool=2)
-    return nn.Sequential(*layers, NegativeLinear(features), nn.ConstantPad1d((0, 1), 0.0))
+    last = nn.Linear(features, 1) if name in ORDINARY else NegativeLinear(features)
+    return nn.Sequential(*layers, last, nn.ConstantPad1d((0, 1), 0.0))
 
 
 @final
@@ -69,7 +71,6 @@ class Discriminated(nn.Module):
     @torch.no_grad()
     def fix(self, shift: float) -> None:
         """The discriminator is trained: it says inside more readily from now on, and learns no more."""
-        for module in self.discriminator.modules():
-            if isinstance(module, NegativeLinear):
-                module.bias.add_(shift)
+        *_, last, _ = self.discriminator.children()
+        cast(nn.Linear | NegativeLinear, last).bias.add_(shift)
         self.discriminator.requires_grad_(False)

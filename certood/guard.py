@@ -20,6 +20,7 @@ from certood.certificates import certificate
 from certood.detectors import Detector, Softmax, log_odds
 from certood.errors import BrokenInvariant, GuardError
 from certood.images import Form, Images, coerce
+from certood.locks import locked
 from certood.recipes import Recipe
 from certood.runs import Run, digest
 
@@ -120,10 +121,11 @@ class Guard:
 
         `certood.calibration` states what is guaranteed; `.statement` of the answer says it in words.
         """
-        _, scores = self._looked_at(coerce(images, self.form))
-        calibration = Calibration.of(scores.cpu().numpy(), accept, self.weights)
-        if self.folder is not None:
-            calibration.write(self.folder)
+        with nullcontext() if self.folder is None else locked(self.folder, "calibrating"):
+            _, scores = self._looked_at(coerce(images, self.form))
+            calibration = Calibration.of(scores.cpu().numpy(), accept, self.weights)
+            if self.folder is not None:
+                calibration.write(self.folder)
         self.calibration = calibration
         return calibration
 

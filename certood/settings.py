@@ -106,7 +106,7 @@ class Recipe:
     mixture_lr: float = 1e-5
     """learning rate of the mixtures, which drops as lr does (ccu only)"""
     discriminator: str = "DS"
-    """D as published, DS smaller; it is trained first (prood only)"""
+    """D as published, DS smaller, DL as DS with an ordinary last layer; it is trained first (prood only)"""
     discriminator_epochs: int = 20
     """passes over the in-distribution set for it (prood only)"""
     discriminator_lr: float = 1e-3

@@ -23,9 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import numpy as np
 import scipy.io
 import torch
+from hypothesis import strategies as st
 from invented import invent
 from PIL import Image
 
@@ -286,11 +288,21 @@ class Outcome(NamedTuple):
 
 
 def attempt(target: Target, count: int, seed: int) -> Outcome:
-    """`count` mutated files of one kind; the good file lies there again afterwards."""
-    draw, seen, escaped, slowest = random.Random(seed), Counter[str](), list[str](), 0.0
+    """`count` mutated files of one kind, drawn by hypothesis; the good file lies there again afterwards."""
+    seen, escaped, seconds = Counter[str](), list[str](), [0.0]
     before = target.path.read_bytes() if target.path.is_file() else None
-    for _ in range(count):
-        data = mutated(draw.choice(target.seeds), draw)
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count,
+        phases=[hypothesis.Phase.generate],  # what escapes is collected, all of it, and so not shrunk
+        suppress_health_check=list(hypothesis.HealthCheck),
+        database=None,
+        deadline=None,
+        derandomize=False,
+    )
+    @hypothesis.given(st.builds(mutated, st.sampled_from(target.seeds), st.randoms(use_true_random=False)))
+    def read(data: bytes) -> None:
         target.path.write_bytes(data)
         start = time.perf_counter()
         try:
@@ -304,10 +316,12 @@ def attempt(target: Target, count: int, seed: int) -> Outcome:
                 escaped.append(f"no words for {data[:200]!r}")
         except Exception:
             escaped.append(f"{traceback.format_exc()}\n{data[:300]!r}")
-        slowest = max(slowest, time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start)
+
+    read()
     if before is not None:
         target.path.write_bytes(before)
-    return Outcome(seen["answered"], seen["refused"], escaped, slowest)
+    return Outcome(seen["answered"], seen["refused"], escaped, max(seconds))
 
 
 def main() -> None:

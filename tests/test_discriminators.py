@@ -48,24 +48,27 @@ def test_no_image_however_far_exceeds_the_bias() -> None:
         assert float(network(Box(-end, end)).upper[0, 0]) == pytest.approx(float(bias), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["DS", "DL"])
 @pytest.mark.parametrize("eps", [0.0, 0.01, 0.3])
-def test_bounds_hold(eps: float) -> None:
-    network = discriminators.build("DS", 1, 8).double()
+def test_bounds_hold(eps: float, name: str) -> None:
+    network = discriminators.build(name, 1, 8).double()
     assert_sound(network, Box.around(torch.rand(3, 1, 8, 8, generator=generator(), dtype=torch.float64), eps))
 
 
-def test_sound_bounds_are_known_for_every_layer() -> None:
+@pytest.mark.parametrize("name", ["DS", "DL"])
+def test_sound_bounds_are_known_for_every_layer(name: str) -> None:
     box = Box.around(torch.rand(3, 1, 28, 28), 0.01)
-    network = discriminators.build("DS", 1, 28)
+    network = discriminators.build(name, 1, 28)
     plain, sound = logit_gaps(network, box), logit_gaps(network, box, sound=True)
     assert sound.isfinite().all()
     assert (sound >= plain - 1e-6).all()
     assert torch.allclose(sound, plain, rtol=1e-3, atol=1e-3)
 
 
-def test_probabilities_by_the_formula() -> None:
+@pytest.mark.parametrize("name", DISCRIMINATORS)
+def test_probabilities_by_the_formula(name: str) -> None:
     torch.manual_seed(0)
-    model = Discriminated(networks.build("XS", 1, 8, 4), discriminators.build("DS", 1, 8), 4)
+    model = Discriminated(networks.build("XS", 1, 8, 4), discriminators.build(name, 1, 8), 4)
     x = torch.rand(5, 1, 8, 8)
     with torch.no_grad():
         inside = model.discriminator(x)[:, :1].double().sigmoid()
@@ -74,6 +77,7 @@ def test_probabilities_by_the_formula() -> None:
         before = model.discriminator(x)[:, 0].clone()
         model.fix(3.0)
         assert torch.allclose(model.discriminator(x)[:, 0], before + 3)
+        assert (model.discriminator(x)[:, 1] == 0).all()
     assert not any(weight.requires_grad for weight in model.discriminator.parameters())
     assert all(weight.requires_grad for weight in model.classifier.parameters())
 
@@ -88,14 +92,15 @@ def test_the_classifier_may_be_of_any_kind() -> None:
 
 
 def test_an_unknown_one_is_named() -> None:
-    with pytest.raises(NetworkError, match="no discriminator is called 'DX'; there are D, DS"):
+    with pytest.raises(NetworkError, match="no discriminator is called 'DX'; there are D, DS, DL"):
         discriminators.build("DX", 1, 28)
 
 
-def test_it_learns_to_tell_in_from_out_and_to_guarantee_it() -> None:
+@pytest.mark.parametrize("name", ["DS", "DL"])
+def test_it_learns_to_tell_in_from_out_and_to_guarantee_it(name: str) -> None:
     """Dark images from others, with a radius that rises as in a training."""
     torch.manual_seed(0)
-    network = discriminators.build("DS", 1, 8)
+    network = discriminators.build(name, 1, 8)
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     method, draw = Discriminator(), generator()
     for step in range(150):

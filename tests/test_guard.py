@@ -13,12 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_detectors import Linear
+from test_locks import holder
 
 import certood
 from certood.boxes import Box
 from certood.data.sources import load as load_set
 from certood.detectors import Softmax
-from certood.errors import BrokenInvariant, GuardError, ImageError
+from certood.errors import BrokenInvariant, GuardError, Held, ImageError
 from certood.guard import STEPS, Guard, around, load
 from certood.images import Form
 
@@ -149,6 +150,16 @@ def test_what_would_be_nan_is_no_guarantee() -> None:
     guard.calibrate(drawn(99), 0.5)
     assert not guard.certify(drawn(9), 0.1).rejected.any()
     assert (guard.radius(drawn(9)) == 0).all()
+
+
+def test_only_one_process_calibrates_a_run(good: Path, digits: np.ndarray) -> None:
+    guard = load(good)
+    with holder(good) as other:
+        with pytest.raises(Held, match="another process is calibrating in"):
+            guard.calibrate(digits, accept=0.9)
+        other.kill()
+    guard.calibrate(digits, accept=0.9)
+    assert load(good).calibration == guard.calibration
 
 
 def test_before_calibration() -> None:
