@@ -1,5 +1,7 @@
 """Sets that are streamed: row groups and tar shards give the images of a copy, and corrupt ones are told."""
 
+import io
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,6 +100,59 @@ def test_an_epoch_is_the_same_from_any_step_on(tmp_path: Path) -> None:
     again = Batches(inside, out_set("many", tmp_path), 16, 0)
     for step in (13, 4, 19):
         assert np.array_equal(again[step].out_images, whole[step])
+
+
+def archive(path: Path, names: list[str], form: int = tarfile.USTAR_FORMAT) -> Path:
+    """Records of different lengths, one a folder."""
+    with tarfile.open(path, "w", format=form) as tar:
+        for number, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.size, member.type = 300 * number, tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            member.size *= member.isfile()
+            tar.addfile(member, io.BytesIO(bytes([number + 1]) * member.size))
+    return path
+
+
+NAMES = [
+    "empty.png",
+    "a.JPG",
+    "b.cls",
+    "folder/",
+    "folder/c.jpeg",
+    "folder/.png",
+    "d" * 96 + ".png",
+    "e.png.txt",
+    "f.gif",
+]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("long", ["", "l" * 120 + ".png", "l" * 80 + "/" + "m" * 80 + ".png", "ü" * 60 + ".png"])
+def test_an_index_is_that_of_tarfile(form: int, long: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain headers are read by us, all others by tarfile; both find the same places."""
+    if form == tarfile.USTAR_FORMAT and len(long.encode()) > 100 and "/" not in long:
+        pytest.skip("ustar has no place for such a name")
+    path = archive(tmp_path / "a.tar", [*NAMES, *([long] if long else []), "last.png"], form)
+    found, plain = shards._members(3, path), shards._plain_members(path)
+    assert (plain is None) == bool(long)
+    monkeypatch.setattr(shards, "_plain_members", lambda _: None)
+    assert np.array_equal(found, shards._members(3, path))
+    assert len(found) == 6 + bool(long)
+
+
+def test_a_damaged_archive_is_left_to_tarfile(tmp_path: Path) -> None:
+    whole = archive(tmp_path / "a.tar", NAMES).read_bytes()
+    assert shards._plain_members(tmp_path / "a.tar") is not None
+    ends = whole.rindex(b"f.gif") + 1024
+    for damaged in (
+        whole[:700],
+        whole[:ends],
+        whole[: whole.rindex(b"f.gif")],
+        b"",
+        whole[:124] + b"99999999999" + whole[135:],
+    ):
+        (tmp_path / "a.tar").write_bytes(damaged)
+        assert shards._plain_members(tmp_path / "a.tar") is None
 
 
 @pytest.mark.usefixtures("large")

@@ -3,6 +3,8 @@ read record by record from an index. Both take the memory of a window, however m
 labels, since they are out-distributions to train with.
 """
 
+import os
+import re
 import tarfile
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from certood.errors import CorruptRecord, DataError
 LARGE = 4 << 30  # bytes of files beyond which `datasets` is not asked for its copy
 HELD = 64 << 20  # bytes of compressed images that a window of row groups holds
 LARGEST = 256 << 20  # bytes of a row group, which cannot be read in part
+PICTURE = re.compile(rb"[^/](%s)\Z" % b"|".join(re.escape(ending.encode()) for ending in PICTURES), re.IGNORECASE)
 COLUMNS = ("image", "img", "png", "jpg", "jpeg", "bytes")
 
 
@@ -137,13 +140,37 @@ def webdataset(paths: Sequence[Path], where: str) -> Source:
 
 
 def _members(number: int, path: Path) -> Indices:
-    with tarfile.open(path, "r:") as archive:
-        found = [
-            (number, member.offset_data, member.size)
-            for member in archive
-            if member.isfile() and Path(member.name).suffix.lower() in PICTURES
-        ]
-    return np.array(found, np.int64).reshape(-1, 3)
+    """Where the pictures of an archive lie.  # [N, 3]"""
+    found = _plain_members(path)
+    if found is None:
+        with tarfile.open(path, "r:") as archive:
+            found = [
+                (member.offset_data, member.size)
+                for member in archive
+                if member.isfile() and Path(member.name).suffix.lower() in PICTURES
+            ]
+    return np.array([(number, *place) for place in found], np.int64).reshape(-1, 3)
+
+
+def _plain_members(path: Path) -> list[tuple[int, int]] | None:
+    """The same from the headers' bytes, many times as fast as `tarfile`; None where a header says more than name, kind
+    and size, or where the archive does not end as it should: those are left to it."""
+    found, place, blank = list[tuple[int, int]](), 0, bytes(tarfile.BLOCKSIZE)
+    with path.open("rb", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        while place < end:
+            file.seek(place)
+            header = file.read(tarfile.BLOCKSIZE)
+            if header == blank:
+                return found
+            kind, size = header[156:157], header[124:135]  # as ustar lays them out
+            if header[257:262] != b"ustar" or kind not in (b"0", b"5") or header[345] or size.strip(b"01234567"):
+                return None
+            length, place = int(size, 8), place + tarfile.BLOCKSIZE
+            if kind == b"0" and PICTURE.search(header[:100].partition(b"\0")[0]):
+                found.append((place, length))
+            place += -(-length // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    return None
 
 
 def _source(length: int, encoded: Any, digest: str, where: str, blocks: Blocks | None = None) -> Source:
