@@ -69,7 +69,9 @@ def mnist_shapes(method: MethodName = "good", scale: Scale = "cpu", epochs: int 
     epochs = 50 if epochs is None else epochs
     base = replace(mnist(method, scale, epochs), name="mnist-shapes", blobs=0.4, crop_padding=2, clip_gradient=5.0)
     if method in ("good", "discriminator"):
-        return _risen_early(replace(base, kappa=1.0, weights="ibp"))
+        return _risen_early(replace(base, kappa=1.0, weights="ibp", lr_warmup=0.01 * epochs))
+    if method == "prood":
+        base = replace(base, discriminator="DL", discriminator_shift=1.0)
     if method == "ccu":  # the likelihood of the mixtures would use up all that a limit leaves of the gradient
         base = replace(base, clip_gradient=0.0)
     return base if method in ("plain", "acet") else replace(base, strokes=0.2, pieces=0.2)
@@ -136,16 +138,17 @@ def discriminator_of(chosen: Recipe) -> Recipe:
         adam_eps=1e-8,
         lr=chosen.discriminator_lr,
         lr_milestones=(),
-        weight_decay=5e-4,
+        weight_decay=0.0,
         kappa=1.0,
         kappa_start=0.0,
     )
     if chosen.lr_schedule == "steps":
         milestones = tuple(round(share * epochs) for share in (0.5, 0.75, 0.85))
-        ramp = 0.3 * epochs
-        return replace(first, lr_milestones=milestones, kappa_ramp=ramp, eps_start=0.0, eps_ramp=ramp)
+        first = replace(first, lr_milestones=milestones, weight_decay=5e-4)
+        return replace(first, kappa_ramp=0.3 * epochs, eps_start=0.0, eps_ramp=0.3 * epochs)
     # A short training that begins inside alone, or with a radius, drives all features to 0 and stays there.
-    return replace(first, weights="ibp", kappa_ramp=0.0, eps_start=0.1 * epochs, eps_ramp=0.5 * epochs)
+    first = replace(first, weights="ibp", lr_warmup=0.01 * epochs)
+    return replace(first, kappa_ramp=0.0, eps_start=0.1 * epochs, eps_ramp=0.5 * epochs)
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from certood import networks
+from certood import discriminators, networks
 from certood.attacks import Enough, maximise
-from certood.bounds import Box, confidence_upper, full_precision, max_gap, score_upper
+from certood.bounds import Box, confidence_upper, full_precision, max_gap, plain_sums, score_lower, score_upper
 from certood.contest import Contest
-from certood.detectors import Softmax
+from certood.detectors import Joint, Softmax
+from certood.discriminators import Discriminated
 from certood.evaluation import Plan
 from certood.machine import Machine
 from certood.recipes import Recipe, recipe
@@ -114,3 +116,78 @@ def test_training_resumes_and_is_evaluated(precision: str, data: Path, tmp_path:
     assert attacked.sum() == 20
     assert (columns.score[attacked] <= columns.adversarial[attacked]).all()
     assert (columns.adversarial[attacked] <= columns.certified[attacked]).all()
+
+
+@pytest.mark.parametrize("name", ["XS", "S"])
+def test_a_single_image_is_within_its_sound_bounds_however_it_is_batched(name: str) -> None:
+    """eps = 0, on the GPU and on the CPU: both execute the network, and one bound holds for both."""
+    torch.manual_seed(0)
+    network, x = networks.build(name, channels=1, size=28, classes=10).requires_grad_(False), torch.rand(64, 1, 28, 28)
+    executed, missed = [Softmax(network).score(x)], 0
+    network, x = network.cuda(), x.cuda()
+    box = Box(x, x.clone())
+    upper, lower = score_upper(network, box, sound=True).cpu(), score_lower(network, box, sound=True).cpu()
+    plain = score_upper(network, box).cpu()
+    with plain_sums(torch.device("cuda")):
+        for size in (1, 2, 3, 5, 8, 32, 64):
+            for layout in (torch.contiguous_format, torch.channels_last):
+                parts = [part.contiguous(memory_format=layout) for part in x.split(size)]
+                executed.append(torch.cat([Softmax(network).score(part) for part in parts]).cpu())
+    for scores in executed:
+        assert (lower <= scores).all()
+        assert (scores <= upper).all()
+        missed += int((scores > plain).sum())
+    assert missed > 0  # the same tests fail for the unsound bound
+    assert (upper - lower).max() < 0.5
+
+
+def test_no_corner_exceeds_the_sound_bound_and_some_exceed_the_other() -> None:
+    """Networks whose units are all active reach their bound at a corner of the box."""
+    found = 0
+    for seed in range(60):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 2)).requires_grad_(False)
+        network[0].weight.abs_()
+        network[0].bias.fill_(20.0)
+        network[2].weight[0].abs_()
+        network[2].weight[1].abs_().neg_()
+        network, x = network.cuda(), torch.rand(32, 784, device="cuda")
+        box = Box.around(x, (1e-6, 1e-4, 0.01)[seed % 3])
+        sound, plain = score_upper(network, box, sound=True), score_upper(network, box)
+        with plain_sums(torch.device("cuda")):
+            for size in (1, 5, 32):
+                best = torch.cat([Softmax(network).score(part) for part in box.upper.split(size)])
+                assert (best <= sound).all()
+                found += int((best > plain).sum())
+        assert (sound - best).max() < 0.05
+    assert found > 0
+
+
+def test_sound_bounds_of_both_devices_agree() -> None:
+    torch.manual_seed(0)
+    network, x = networks.build("S", channels=1, size=28, classes=10), torch.rand(16, 1, 28, 28)
+    for bound in (score_upper, confidence_upper):
+        there = bound(network.cpu(), Box.around(x, 1e-4), sound=True).double()
+        here = bound(network.cuda(), Box.around(x.cuda(), 1e-4), sound=True).cpu().double()
+        assert torch.allclose(here, there, rtol=1e-5, atol=1e-5)
+        assert there.max() < 1
+
+
+def test_an_attack_stays_below_the_sound_bound() -> None:
+    network = large("cuda").requires_grad_(False)
+    detector, images = Softmax(network, sound=True), torch.rand(100, 1, 28, 28, device="cuda")
+    for eps in (1e-4, 0.01):
+        box = Box.around(images, eps)
+        with plain_sums(images.device):
+            upper = detector.score_upper(box)
+            assert (maximise(detector.score, box, images, budget="standard").scores <= upper).all()
+
+
+def test_a_discriminators_sound_bound_holds() -> None:
+    torch.manual_seed(0)
+    parts = networks.build("S", 1, 28, 10), discriminators.build("DL", 1, 28)
+    detector = Joint(Discriminated(*parts, classes=10).cuda().requires_grad_(False), sound=True)
+    images = torch.rand(100, 1, 28, 28, device="cuda")
+    box = Box.around(images, 0.01)
+    with plain_sums(images.device):
+        assert (maximise(detector.score, box, images, budget="quick").scores <= detector.score_upper(box)).all()
