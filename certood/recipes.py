@@ -71,7 +71,7 @@ def mnist_shapes(method: MethodName = "good", scale: Scale = "cpu", epochs: int 
     if method in ("good", "discriminator"):
         return _risen_early(replace(base, kappa=1.0, weights="ibp", lr_warmup=0.01 * epochs))
     if method == "prood":
-        base = replace(base, discriminator="DL", discriminator_shift=1.0)
+        base = replace(base, discriminator="DL", discriminator_epochs=round(0.6 * epochs), discriminator_shift=1.0)
     if method == "ccu":  # the likelihood of the mixtures would use up all that a limit leaves of the gradient
         base = replace(base, clip_gradient=0.0)
     return base if method in ("plain", "acet") else replace(base, strokes=0.2, pieces=0.2)

@@ -1,5 +1,6 @@
 """On a GPU everything runs as it does on the CPU, and nothing that is certified is computed in TF32."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,7 +119,15 @@ def test_training_resumes_and_is_evaluated(precision: str, data: Path, tmp_path:
     assert (columns.adversarial[attacked] <= columns.certified[attacked]).all()
 
 
+@pytest.fixture
+def plainly() -> Iterator[None]:
+    """As Guard and evaluation execute a network; torch's own settings on a GPU, TF32 among them, are refused."""
+    with plain_sums(torch.device("cuda")):
+        yield
+
+
 @pytest.mark.parametrize("name", ["XS", "S"])
+@pytest.mark.usefixtures("plainly")
 def test_a_single_image_is_within_its_sound_bounds_however_it_is_batched(name: str) -> None:
     """eps = 0, on the GPU and on the CPU: both execute the network, and one bound holds for both."""
     torch.manual_seed(0)
@@ -141,6 +150,7 @@ def test_a_single_image_is_within_its_sound_bounds_however_it_is_batched(name: s
     assert (upper - lower).max() < 0.5
 
 
+@pytest.mark.usefixtures("plainly")
 def test_no_corner_exceeds_the_sound_bound_and_some_exceed_the_other() -> None:
     """Networks whose units are all active reach their bound at a corner of the box."""
     found = 0
@@ -163,6 +173,7 @@ def test_no_corner_exceeds_the_sound_bound_and_some_exceed_the_other() -> None:
     assert found > 0
 
 
+@pytest.mark.usefixtures("plainly")
 def test_sound_bounds_of_both_devices_agree() -> None:
     torch.manual_seed(0)
     network, x = networks.build("S", channels=1, size=28, classes=10), torch.rand(16, 1, 28, 28)
