@@ -1,6 +1,7 @@
 """From a recipe to the parts that it names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,6 +62,12 @@ def image_sets(recipe: Recipe, folder: Path | None) -> Sets:
     if isinstance(method, Discriminator):
         return Sets(in_set.as_class(0, SIDES), out_set, test_set and test_set.as_class(0, SIDES))
     return Sets(in_set, out_set, test_set)
+
+
+def refuse_missing(recipes: Iterable[Recipe], folder: Path | None) -> None:
+    """Open every set that is going to be trained on: what is not there should be found out now, not hours later."""
+    for recipe in {(each.in_set, each.out_set, method_of(each).uses_out): each for each in recipes}.values():
+        image_sets(replace(recipe, in_limit=2, out_limit=2), folder)
 
 
 def _test_set(recipe: Recipe, folder: Path | None, in_set: ImageSet, of: Callable[..., ImageSet]) -> ImageSet | None:

@@ -16,7 +16,7 @@ FORMS = ("AUC", "AAUC", "GAUC")
 @final
 @dataclass(frozen=True)
 class Average:
-    """In percent; the deviation is that of a sample, and there is none of a single seed."""
+    """In percent; the deviation is that of a sample, and there is none of a single seed. Whole numbers are counts."""
 
     mean: float
     deviation: float | None
@@ -30,9 +30,12 @@ class Average:
         return cls(statistics.fmean(percent), statistics.stdev(percent) if len(percent) > 1 else None)
 
     def __str__(self) -> str:
+        if isinstance(self.mean, int):
+            return str(self.mean)
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
+SEEDS = "seeds"
 Averages = dict[tuple[str, float, str, str], Average | None]  # system, eps, out-set, form
 
 
@@ -40,6 +43,7 @@ def averages(systems: Mapping[str, Sequence[Summary]]) -> Averages:
     """Accuracy stands under eps 0 and no out-set; the AUCs of a set that one seed lacks are left out."""
     found: Averages = {}
     for name, runs in systems.items():
+        found[name, 0.0, "", SEEDS] = Average(len(runs), None)
         found[name, 0.0, "", "accuracy"] = Average.of([run.accuracy for run in runs])
         cells = [{(cell.eps, cell.out_set): cell for cell in run.cells} for run in runs]
         for eps, out_set in cells[0]:
@@ -58,9 +62,10 @@ def as_markdown(found: Averages) -> str:
     for eps in sorted({eps for _, eps, out_set, _ in found if out_set}):
         out_sets = list(dict.fromkeys(out_set for _, at, out_set, _ in found if at == eps and out_set))
         heads = [f"{NAMES.get(out_set, out_set)} {form}" for out_set in out_sets for form in FORMS]
-        lines = [f"eps {eps:g}", "", _line(["system", "accuracy", *heads]), _line(["---"] * (2 + len(heads)))]
+        lines = [f"eps {eps:g}", "", _line(["system", SEEDS, "accuracy", *heads]), _line(["---"] * (3 + len(heads)))]
         for name in systems:
             keys = [
+                (name, 0.0, "", SEEDS),
                 (name, 0.0, "", "accuracy"),
                 *((name, eps, out_set, form) for out_set in out_sets for form in FORMS),
             ]

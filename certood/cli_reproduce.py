@@ -30,7 +30,7 @@ class Reproduce:
     """
 
     name: Annotated[str, tyro.conf.Positional, shown("NAME", "(required)")]
-    """in-distribution: mnist, svhn, cifar10 or demo"""
+    """a recipe: mnist, svhn, cifar10, demo or mnist-shapes"""
     out: Path
     """folder for runs, scores and report"""
     data: Folder = None
@@ -41,6 +41,8 @@ class Reproduce:
     """of everything random, one run of each system for each"""
     systems: Annotated[str, shown("A,B", "(default: all)")] = ""
     """which systems, as plain,oe,good80,good80+shapes"""
+    out_set: Annotated[str, shown("NAME", "(default: the recipe's)")] = ""
+    """to train against; at the paper's scale that is tiny_images, which is not offered any more"""
     epochs: Annotated[int, shown("N", "(default: the recipe's)")] = 0
     """of every run, for a quick look"""
     attack: Literal["none", "quick", "standard", "paper"] = "standard"
@@ -71,8 +73,7 @@ def _reproduce(parsed: Reproduce) -> None:
     chosen = tuple(map(system, listed(parsed.systems))) or systems_of(parsed.name, parsed.scale)
     seeds = seeds_of(listed(parsed.seeds)) or (0,)
     data, runs, scores = data_folder(parsed.data), parsed.out / "runs", parsed.out / "scores"
-    plan = planned(parsed.name, parsed.scale, chosen, seeds, parsed.epochs or None, runs)
-
+    from certood.assembly import refuse_missing
     from certood.cli_evaluate import Live, print_table
     from certood.contest import Contest
     from certood.evaluation import Plan
@@ -80,6 +81,9 @@ def _reproduce(parsed: Reproduce) -> None:
     from certood.report.page import report
     from certood.several import Stages, train_in_turn
     from certood.summary import summaries
+
+    plan = planned(parsed.name, parsed.scale, chosen, seeds, parsed.epochs or None, runs, parsed.out_set)
+    refuse_missing((recipe for _, recipe in plan), data)
 
     attacks = Plan(parsed.attack, parsed.attack_samples)  # what is wrong with it should not be found out hours later
     stages = Stages(len(plan) + len(seeds) + 1)

@@ -84,7 +84,7 @@ def train(arguments: Sequence[str]) -> None:
 def _sweep(arguments: Sequence[str], parsed: Train) -> None:
     """Each run is what its own command line would give: all options hold for all runs."""
     for option in ("--method", "--quantile", "--resume"):
-        if option in arguments:
+        if option in [word.partition("=")[0] for word in arguments]:
             raise RecipeError(f"a sweep names its methods and quantiles and resumes by itself: leave out {option}")
     if parsed.devices * parsed.nodes > 1:
         raise RecipeError("a run of a sweep is trained by one process; --jobs trains several runs at once")
@@ -98,7 +98,13 @@ def _sweep(arguments: Sequence[str], parsed: Train) -> None:
             more = ("--method", each.method, "--quantile", str(each.quantile), "--seed", str(seed))
             words = [*arguments, *more]
             default = Train(_recipe_before_overrides(words), out=tyro.MISSING)
-            planned.append((folder_name(each.name, seed), parse(Train, words, "train RECIPE", default=default).recipe))
+            chosen = parse(Train, words, "train RECIPE", default=default).recipe
+            if chosen.kappa_start < 0 and not chosen.start_from:
+                raise RecipeError(
+                    f"the paper starts {each.name} from CEDA, which `certood reproduce {chosen.name} --scale paper` "
+                    f"trains before it; here give a run of your own: --start-from CEDA"
+                )
+            planned.append((folder_name(each.name, seed), chosen))
     from certood.machine import Machine
     from certood.several import Stages, train_in_turn
 

@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import final
 
 import torch
@@ -103,7 +102,7 @@ class Mixture(Detector):
         x = x.flatten(1).double()
         return self._upper(x, x.new_full((len(x),), distance), torch.ones_like(x))
 
-    @cached_property
+    @property
     def stretch(self) -> float:
         """sqrt(lambda_max(C^-1)), from above: no eigenvalue of A A' exceeds the largest sum of a row (Gershgorin)."""
         metric = self.network.metric.double()

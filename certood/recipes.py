@@ -52,8 +52,9 @@ def svhn(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None =
 def cifar10(method: MethodName = "good", scale: Scale = "cpu", epochs: int | None = None) -> Recipe:
     """CIFAR-10 objects, 32x32 colour, mirrored at random; eps 0.01."""
     base = Recipe("cifar10", method, in_set="cifar10", channels=3, size=32, network="M", kappa=1.0, eps=0.01, flip=True)
+    base = replace(base, out_without="cifar10")
     if scale == "cpu":
-        return _for_two_cores(replace(base, out_without="cifar10"), epochs)
+        return _for_two_cores(base, epochs)
     return _colour_paper(base, 0.1 / 128, "cifar10", epochs)
 
 
@@ -88,7 +89,7 @@ def _risen_early(base: Recipe) -> Recipe:
 
 def _for_two_cores(base: Recipe, epochs: int | None) -> Recipe:
     """kappa and eps rise together from 10 % to 50 % of the run: steeper ramps collapse to the uniform answer."""
-    if base.method == "ccu":  # as in its own paper; its halved losses settle without a ramp
+    if base.method == "ccu":  # in- and out-loss weigh the same, as in its own paper
         base = replace(base, kappa=1.0)
     if base.method == "acet":  # an attack at every step: forty forward and backward passes are too many here
         base = replace(base, attack_steps=10)

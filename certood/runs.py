@@ -19,12 +19,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from certood import locks
-from certood.building import network_of
+from certood.building import network_of, settled
 from certood.contents import check
 from certood.errors import CertoodError, NetworkError, RunError
 from certood.files import parse_json, read_text, write, write_text
 from certood.locks import locked
-from certood.normalisation import folded
 from certood.recipes import Recipe
 
 COLUMNS = (
@@ -118,8 +117,9 @@ class Run:
             raise RunError(f"{self.folder} is no run folder: {path.name} cannot be read ({error})") from None
 
     def check_recipe(self, recipe: Recipe) -> None:
-        """A run is resumed with the recipe it began with."""
+        """A run is resumed with the recipe it began with; what it started from may have moved with it."""
         before, now = asdict(self.recipe()), asdict(recipe)
+        before["start_from"], now["start_from"] = Path(before["start_from"]).name, Path(now["start_from"]).name
         differing = [f"{key} {before[key]} -> {now[key]}" for key in before if before[key] != now[key]]
         if differing:
             raise RunError(f"{self.folder} was begun with another recipe ({', '.join(differing)}): use another --out")
@@ -168,7 +168,7 @@ class Run:
             reason = str(error).splitlines()[0]
             raise RunError(f"{self.folder / 'recipe.json'} asks for no possible network ({reason})") from None
         load_weights(network, self.weights)
-        return Trained(folded(network).eval(), recipe, class_names)
+        return Trained(settled(network.eval()).eval(), recipe, class_names)
 
 
 def load_weights(network: nn.Module, path: Path) -> None:

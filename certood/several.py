@@ -72,6 +72,11 @@ def train_all(
             elif _failed_since(run, began):
                 stages.begin(f"{name} failed in another process")
                 failed.append(name)
+            elif (start := Path(recipe.start_from).name) in failed and Path(recipe.start_from).parent == out:
+                stages.begin(f"{name} cannot start: {start} failed")
+                failed.append(name)
+            elif start in {before for before, _ in waiting} and not Run(out / start).finished():
+                elsewhere.append((name, recipe))
             else:
                 try:
                     _train(name, recipe, run, data, machine, stages)

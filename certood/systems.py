@@ -59,9 +59,15 @@ def folder_name(name: str, seed: int) -> str:
 
 
 def planned(
-    name: str, scale: Scale, systems: Sequence[System], seeds: Sequence[int], epochs: int | None, out: Path
+    name: str,
+    scale: Scale,
+    systems: Sequence[System],
+    seeds: Sequence[int],
+    epochs: int | None,
+    out: Path,
+    out_set: str = "",
 ) -> list[tuple[str, Recipe]]:
-    """The runs of a table, by the names of their folders in `out`: seed by seed.
+    """The runs of a table, by the names of their folders in `out`: seed by seed; trained against `out_set`, if given.
 
     Where the paper starts GOOD from CEDA (CIFAR-10 at its epoch 200, SVHN at 300), that run comes before.
     """
@@ -74,6 +80,8 @@ def planned(
                 found[start] = replace(recipe(name, "ceda", scale, epochs or CEDA_EPOCHS[name]), seed=seed)
                 chosen = replace(chosen, start_from=str(out.resolve() / start))
             found[folder_name(each.name, seed)] = chosen
+    if out_set:
+        found = {name: replace(each, out_set=out_set) for name, each in found.items()}
     return list(found.items())
 
 

@@ -54,11 +54,13 @@ def test_what_a_seed_lacks_is_left_out() -> None:
 def test_as_text() -> None:
     lines = as_markdown(averages(SYSTEMS)).splitlines()
     assert lines[0] == "eps 0.3"
-    assert lines[2] == "| system | accuracy | FashionMNIST AUC | FashionMNIST AAUC | FashionMNIST GAUC |"
-    assert lines[4] == "| oe | 97.0 ± 1.0 | 90.0 ± 10.0 | 30.0 ± 17.3 | 0.0 ± 0.0 |"
-    assert lines[5] == "| good80 | 95.0 | 90.0 | 80.0 | 70.0 |"
+    assert lines[2] == "| system | seeds | accuracy | FashionMNIST AUC | FashionMNIST AAUC | FashionMNIST GAUC |"
+    assert lines[4] == "| oe | 3 | 97.0 ± 1.0 | 90.0 ± 10.0 | 30.0 ± 17.3 | 0.0 ± 0.0 |"
+    assert lines[5] == "| good80 | 1 | 95.0 | 90.0 | 80.0 | 70.0 |"
     rows = list(csv.DictReader(io.StringIO(as_csv(averages(SYSTEMS)))))
-    assert rows[0] == {
+    assert rows[0]["number"] == "seeds"
+    assert float(rows[0]["mean"]) == 3
+    assert rows[1] == {
         **{"system": "oe", "eps": "0", "out_set": "", "number": "accuracy"},
         **{"mean": "97.0000", "deviation": "1.0000"},
     }

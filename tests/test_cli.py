@@ -59,6 +59,8 @@ def failing(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["train", "demo", "--out", "run", "--start-from", "nowhere"], "nowhere"),
         (["train", "demo", "--out", "run", "--sweep", "plain,good800"], "no system is called 'good800'"),
         (["train", "demo", "--out", "run", "--sweep", "plain", "--method", "oe"], "leave out --method"),
+        (["train", "demo", "--out", "run", "--sweep", "plain", "--method=oe"], "leave out --method"),
+        (["train", "svhn", "--scale", "paper", "--out", "run", "--sweep", "good80"], "starts good80 from CEDA"),
         (["train", "demo", "--out", "run", "--sweep", "plain", "--seeds", "0,x"], "seeds are whole numbers"),
         (["train", "demo", "--out", "run", "--sweep", "plain", "--devices", "2"], "one process"),
         (["train", "demo", "--out", "run", "--seeds", "0,1"], "are for a sweep"),

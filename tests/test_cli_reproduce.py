@@ -24,7 +24,11 @@ def test_a_table_in_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     table = (out / "table.md").read_text()
     assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| plain", "| oe"]
     assert "±" in table
-    assert (out / "table.csv").read_text().startswith("system,eps,out_set,number,mean,deviation\nplain,0,,accuracy,")
+    assert (
+        (out / "table.csv")
+        .read_text()
+        .startswith("system,eps,out_set,number,mean,deviation\nplain,0,,seeds,2.0000,\nplain,0,,accuracy,")
+    )
     weights = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/weights.safetensors")}
     scores = {path: path.stat().st_mtime_ns for path in out.glob("scores/*/*/*.csv")}
     (out / "table.md").unlink()
@@ -33,3 +37,14 @@ def test_a_table_in_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     assert {path: path.stat().st_mtime_ns for path in scores} == scores
     assert capsys.readouterr().err.count("is there") == 4
+
+
+def test_what_is_not_here_is_told_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["reproduce", "demo", "--out", str(tmp_path / "demo"), "--systems", "plain,oe", "--data", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--out-set", "nowhere"])
+    assert ended.value.code == 2
+    assert "nowhere" in capsys.readouterr().err
+    assert not (tmp_path / "demo" / "runs").exists()

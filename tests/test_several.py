@@ -140,6 +140,27 @@ def test_what_failed_elsewhere_is_not_tried_here(tmp_path: Path, monkeypatch: py
     assert train_all([("steep", steep)], tmp_path, None, Machine(), Stages(1)) == ([], ["steep"])
 
 
+def test_a_run_waits_for_the_one_it_starts_from_and_fails_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = replace(TINY, seed=1, start_from=str(tmp_path / "first"))
+    plan = [("later", later), ("first", TINY), ("other", replace(TINY, seed=2))]
+    assert train_all(plan, tmp_path, None, Machine(), Stages(3)) == (["later", "first", "other"], [])
+    assert Run(tmp_path / "later").finished()
+    steep = replace(TINY, lr=1e30, optimiser="sgd")
+    plan = [("steep", steep), ("lost", replace(later, start_from=str(tmp_path / "steep"))), ("first", TINY)]
+    assert train_all(plan, tmp_path, None, Machine(), Stages(3)) == (["first"], ["steep", "lost"])
+    assert "lost cannot start: steep failed" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_moved_with_what_its_runs_started_from(tmp_path: Path) -> None:
+    plan = [("first", TINY), ("later", replace(TINY, seed=1, start_from=str(tmp_path / "a" / "first")))]
+    train_all(plan, tmp_path / "a", None, Machine(), Stages(2))
+    (tmp_path / "a").rename(tmp_path / "b")
+    plan[1] = ("later", replace(TINY, seed=1, start_from=str(tmp_path / "b" / "first")))
+    assert train_all(plan, tmp_path / "b", None, Machine(), Stages(2)) == (["first", "later"], [])
+
+
 def test_no_jobs_are_none(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="at least 1"):
         train_in_turn([("a", TINY)], tmp_path, None, Machine(), Stages(1), 0)

@@ -49,4 +49,6 @@ def test_good_on_colour_starts_from_ceda_as_in_the_paper(tmp_path: Path) -> None
     assert list(runs) == ["oe-seed1", "ceda-start-seed1", "good80-seed1", "good100-seed1"]
     assert (runs["ceda-start-seed1"].method, runs["ceda-start-seed1"].epochs) == ("ceda", 300)
     assert runs["good80-seed1"].start_from == str(tmp_path / "ceda-start-seed1")
+    others = planned("cifar10", "paper", [system("good80")], (0,), None, tmp_path, "tiny_imagenet")
+    assert {(each.out_set, each.out_without) for _, each in others} == {("tiny_imagenet", "cifar10")}
     assert "ceda-start" not in dict(planned("cifar10", "cpu", [system("good80")], (0,), None, tmp_path))

@@ -9,13 +9,16 @@ import torch
 from PIL import Image
 
 import certood
+from certood.building import network_of
 from certood.cli_evaluate import Live
 from certood.contest import Contest
 from certood.data.sources import load
+from certood.discriminators import NegativeLinear
 from certood.errors import GuardError
 from certood.evaluation import Plan
 from certood.recipes import recipe
 from certood.report.page import report
+from certood.runs import Run, load_weights
 from certood.summary import summaries
 from certood.training import train
 
@@ -58,3 +61,28 @@ def test_they_are_guards(method: str, trained: Path, tmp_path: Path) -> None:
     Image.fromarray(digits[0, 0]).save(tmp_path / "digit.png")
     with pytest.raises(GuardError, match="certificates are of the bounds of one network"):
         guard.certificate(tmp_path / "digit.png", 0.01)
+
+
+@pytest.mark.parametrize("method", ["ccu", "prood"])
+def test_a_classifier_with_batch_norm_is_used_as_any_other(method: str, tmp_path: Path) -> None:
+    """Its batch norm is folded inside the whole, which stays what its detector knows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("certood.assembly.FITTED", 1000)
+        tiny = replace(recipe("demo", method, epochs=1), in_limit=32, out_limit=32, batch_size=16, network="R18")
+        run = train(replace(tiny, components=3, discriminator_epochs=1), tmp_path / "run", quiet=True)
+    network = run.load().network
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in network.modules())
+    digits = load("demo_digits", "test", folder=None, channels=1, size=28).images(np.arange(8))
+    certified = certood.load(tmp_path / "run", "cpu").certify(digits, 0.001)
+    assert (certified.confidences <= certified.upper).all()
+
+
+def test_a_loaded_discriminator_answers_as_it_was_trained(trained: Path) -> None:
+    """Its last weights, -exp(w), are numbers when it is loaded: bound and execution have the same."""
+    run = Run(trained / "prood")
+    before = network_of(run.recipe(), 10)
+    load_weights(before, run.weights)
+    x = torch.rand(20, 1, 28, 28)
+    with torch.no_grad():
+        assert torch.equal(run.load().network(x), before.eval()(x))
+    assert not any(isinstance(module, NegativeLinear) for module in run.load().network.modules())

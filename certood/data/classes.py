@@ -31,6 +31,7 @@ SHARED: dict[str, dict[str, tuple[str, str]]] = {
         "n02085620": ("Chihuahua", "dog"),
         "n02094433": ("Yorkshire terrier", "dog"),
         "n02099601": ("golden retriever", "dog"),
+        "n02099712": ("Labrador retriever", "dog"),
         "n02106662": ("German shepherd", "dog"),
         "n02113799": ("standard poodle", "dog"),
         "n01641577": ("bullfrog", "frog"),

@@ -111,7 +111,8 @@ def load(
     source = _without_left_out(open_source(name, split, folder, to_train_against), name, split, folder)
     if without != "none":
         place = None if name.startswith(HUB) else whereabouts_of(name, split, folder)
-        source = overlap.without(source, classes.of_other(source, without, place.paths[0] if place else None))
+        if place is None or place.kind != "tiny_images":  # which has no classes; a list of indices trims it
+            source = overlap.without(source, classes.of_other(source, without, place.paths[0] if place else None))
     view = VIEWS.get(name, View())
     found = adapted(source, view, channels, size, margin, limit, without_corrupt=to_train_against)
     labels, number, names = (None, 0, ()) if to_train_against else labels_of(source, entry)
