@@ -47,6 +47,14 @@ class CorruptRecord(DataError):
     """One image of a set that cannot be read, while the set can: training does without it."""
 
 
+class CorruptBlock(CorruptRecord):
+    """Of a set that is read block by block, one that cannot be read: none of its images can."""
+
+
+class LostFile(DataError):
+    """A file of a set that could be read before and cannot now. Training ends, and can go on when it is back."""
+
+
 class ImageError(CertoodError, ValueError):
     """An image that was given to a guard and does not fit its network: another size, colours, range, or no image."""
 

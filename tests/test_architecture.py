@@ -19,7 +19,8 @@ normalisation residual networks discriminators mixtures detectors
 attacks.hunt attacks.gradient attacks.sparse attacks.blind attacks.starts attacks.budgets attacks
 methods schedules settings recipes systems building
 data.entries data.order data.views data.leaving_out data.matlab data.formats data.classes data.noise data.demo
-data.places data.overlap data.adapting data.encoded data.shards data.sources data.catalogue data.stream data.augment
+data.places data.overlap data.adapting data.encoded data.shards data.archives data.sources data.catalogue data.stream
+data.augment
 data.shapes
 data
 runs certificates assembly card images calibration guard adapters team evaluation filing contest

@@ -1,7 +1,6 @@
-"""Sets that are streamed: row groups and tar shards give the images of a copy, and corrupt ones are told."""
+"""Sets that are streamed: row groups give the images of a copy, and what is corrupt or gone is told."""
 
-import io
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_files import pictures, png, write_tar
+from data_files import pictures, png
 
 from certood.data import shards
 from certood.data.sources import ImageSet, load
 from certood.data.stream import Batches, order_of
-from certood.errors import CorruptRecord, DataError
+from certood.errors import CorruptBlock, CorruptRecord, DataError, LostFile
 
 COUNT, PER_GROUP = 230, 20
 
@@ -78,19 +77,6 @@ def test_memory_is_that_of_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("large")
-def test_tar_shards_by_an_index_that_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    images = pictures(20)
-    for number in (0, 1):
-        write_tar(tmp_path / "tars" / f"train-{number}.tar", images[10 * number : 10 * number + 10], [0] * 10)
-    found = out_set("tars", tmp_path)
-    assert np.array_equal(found.images(np.arange(20))[:, 0], images)
-    assert found.blocks is None  # any record is as near as any other
-    monkeypatch.setattr(shards, "_members", lambda *_: pytest.fail("searched again"))
-    assert np.array_equal(out_set("tars", tmp_path).images(np.array([13]))[:, 0], images[13:14])
-
-
-@pytest.mark.usefixtures("large")
 def test_an_epoch_is_the_same_from_any_step_on(tmp_path: Path) -> None:
     write_shards(tmp_path / "many", [png(image) for image in pictures(COUNT)])
     inside = load("demo_digits", "train", folder=None, channels=1, size=28, limit=64)
@@ -100,59 +86,6 @@ def test_an_epoch_is_the_same_from_any_step_on(tmp_path: Path) -> None:
     again = Batches(inside, out_set("many", tmp_path), 16, 0)
     for step in (13, 4, 19):
         assert np.array_equal(again[step].out_images, whole[step])
-
-
-def archive(path: Path, names: list[str], form: int = tarfile.USTAR_FORMAT) -> Path:
-    """Records of different lengths, one a folder."""
-    with tarfile.open(path, "w", format=form) as tar:
-        for number, name in enumerate(names):
-            member = tarfile.TarInfo(name)
-            member.size, member.type = 300 * number, tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
-            member.size *= member.isfile()
-            tar.addfile(member, io.BytesIO(bytes([number + 1]) * member.size))
-    return path
-
-
-NAMES = [
-    "empty.png",
-    "a.JPG",
-    "b.cls",
-    "folder/",
-    "folder/c.jpeg",
-    "folder/.png",
-    "d" * 96 + ".png",
-    "e.png.txt",
-    "f.gif",
-]
-
-
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-@pytest.mark.parametrize("long", ["", "l" * 120 + ".png", "l" * 80 + "/" + "m" * 80 + ".png", "ü" * 60 + ".png"])
-def test_an_index_is_that_of_tarfile(form: int, long: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain headers are read by us, all others by tarfile; both find the same places."""
-    if form == tarfile.USTAR_FORMAT and len(long.encode()) > 100 and "/" not in long:
-        pytest.skip("ustar has no place for such a name")
-    path = archive(tmp_path / "a.tar", [*NAMES, *([long] if long else []), "last.png"], form)
-    found, plain = shards._members(3, path), shards._plain_members(path)
-    assert (plain is None) == bool(long)
-    monkeypatch.setattr(shards, "_plain_members", lambda _: None)
-    assert np.array_equal(found, shards._members(3, path))
-    assert len(found) == 6 + bool(long)
-
-
-def test_a_damaged_archive_is_left_to_tarfile(tmp_path: Path) -> None:
-    whole = archive(tmp_path / "a.tar", NAMES).read_bytes()
-    assert shards._plain_members(tmp_path / "a.tar") is not None
-    ends = whole.rindex(b"f.gif") + 1024
-    for damaged in (
-        whole[:700],
-        whole[:ends],
-        whole[: whole.rindex(b"f.gif")],
-        b"",
-        whole[:124] + b"99999999999" + whole[135:],
-    ):
-        (tmp_path / "a.tar").write_bytes(damaged)
-        assert shards._plain_members(tmp_path / "a.tar") is None
 
 
 @pytest.mark.usefixtures("large")
@@ -168,6 +101,87 @@ def test_corrupt_records_are_skipped_and_told(tmp_path: Path) -> None:
     told = [batches[step].corrupt for step in range(10)]
     assert {index for each in told for index in each} == {5, 6, 100}
     assert all(len(batches[step].out_images) == 23 for step in range(10))
+
+
+def damage(path: Path, group: int) -> None:
+    """Zeros where the images of a row group are."""
+    described = pq.ParquetFile(path).metadata.row_group(group).column(0)
+    with path.open("r+b") as file:
+        file.seek(described.dictionary_page_offset or described.data_page_offset)
+        file.write(bytes(described.total_compressed_size))
+
+
+@pytest.mark.usefixtures("large")
+def test_a_damaged_row_group_is_read_once_and_others_stand_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Larger than any number of single images that are tried one after the other."""
+    count, per_group = 3300, 1100
+    write_shards(tmp_path / "many", [png(image) for image in pictures(count)], 1, per_group)
+    path = tmp_path / "many" / "train-00000-of-00001.parquet"
+    damage(path, 1)
+    read, groups = pq.ParquetFile.read_row_group, list[int]()
+
+    def counted(self: pq.ParquetFile, group: int, **more: object) -> pa.Table:
+        groups.append(group)
+        return read(self, group, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    found = out_set("many", tmp_path)
+    with pytest.raises(CorruptBlock, match=r"train-00000-of-00001\.parquet: row group 1 is damaged"):
+        found.images(np.array([1500]))
+    inside = load("demo_digits", "train", folder=None, channels=1, size=28, limit=64)
+    batches = [Batches(inside, found, 100, 0)[step] for step in range(33)]
+    assert {index for batch in batches for index in batch.corrupt} == set(range(1100, 2200))
+    assert all(len(np.unique(batch.out_images, axis=0)) > 90 for batch in batches)  # not one for all
+    assert groups.count(1) == 1
+    other = out_set("many", tmp_path)  # another process, which begins elsewhere
+    for step in (30, 12, 3):
+        assert np.array_equal(Batches(inside, other, 100, 0)[step].out_images, batches[step].out_images)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_set_of_which_nothing_can_be_read_is_given_up(tmp_path: Path) -> None:
+    write_shards(tmp_path / "many", [b"no picture"] * COUNT)
+    with pytest.raises(DataError, match="1000 corrupt images one after the other"):
+        out_set("many", tmp_path)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_file_that_goes_is_no_corrupt_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "many", [png(image) for image in pictures(COUNT)])
+    found, last = out_set("many", tmp_path), tmp_path / "many" / "train-00002-of-00003.parquet"
+    for fault in (OSError(5, "Input/output error"), ConnectionResetError("reset"), TimeoutError("no answer")):
+        monkeypatch.setattr(pq.ParquetFile, "read_row_group", _raising(fault))
+        with pytest.raises(LostFile, match=r"train-00002-of-00003\.parquet: cannot be read any more"):
+            found.images(np.array([COUNT - 1]))
+    monkeypatch.undo()
+    last.rename(tmp_path / "elsewhere")
+    with pytest.raises(LostFile, match="cannot be read any more"):
+        found.images(np.array([COUNT - 1]))
+    (tmp_path / "elsewhere").rename(last)
+    assert found.images(np.array([COUNT - 1])).shape == (1, 1, 28, 28)  # nothing was remembered as broken
+
+
+def _raising(fault: OSError) -> Callable[..., None]:
+    def raises(*_: object, **__: object) -> None:
+        raise fault
+
+    return raises
+
+
+@pytest.mark.usefixtures("large")
+def test_every_file_has_a_column_of_its_own_name(tmp_path: Path) -> None:
+    images = pictures(20)
+    (tmp_path / "two").mkdir()
+    for number, name in enumerate(("image", "img")):
+        part = [{"bytes": png(image), "path": None} for image in images[10 * number : 10 * number + 10]]
+        table = pa.table({"label": [0] * 10, name: part} if number else {name: part})
+        pq.write_table(table, tmp_path / "two" / f"train-{number}.parquet")
+    assert np.array_equal(out_set("two", tmp_path).images(np.arange(20))[:, 0], images)
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "two" / "train-2.parquet")
+    with pytest.raises(DataError, match=r"train-2\.parquet: no column of images"):
+        out_set("two", tmp_path)
 
 
 def test_a_small_set_is_decoded_without_its_corrupt_records(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from certood.data.entries import Entry
 from certood.data.formats import Indices, Source
 from certood.data.order import Blocks, Order
 from certood.data.views import Pixels, View, adapt
-from certood.errors import CorruptRecord, DataError
+from certood.errors import CorruptBlock, CorruptRecord, DataError
 
 DECODED_AT_ONCE = 1 << 30  # bytes: compressed sets up to this size are decoded when loaded, larger ones batch by batch
 CHUNK = 1000  # images decoded together at loading
-IN_A_ROW = 1000  # corrupt images after which a set is given up
+IN_A_BLOCK = 100  # corrupt images after which the next block is tried; a block that is damaged as a whole counts as one
+IN_A_ROW = 1000  # such attempts after which a set is given up
 
 
 class Adapted(NamedTuple):
@@ -46,8 +47,9 @@ def adapted(
     shape = (channels, size + margin, size + margin)
     if not at_once or not source.slow or length * int(np.prod(shape)) > DECODED_AT_ONCE:
         # A set of the wrong form should fail when it is loaded, not in the middle of training.
-        readable(images, np.arange(1), length) if without_corrupt else images(np.arange(1))
-        return Adapted(length, images, rows, _blocks(source.blocks, rows), ())
+        blocks = _blocks(source.blocks, rows)
+        readable(images, np.arange(1), length, blocks) if without_corrupt else images(np.arange(1))
+        return Adapted(length, images, rows, blocks, ())
     decoded, corrupt = np.empty((length, *shape), np.uint8), list[int]()
     for start in range(0, length, CHUNK):
         block = np.arange(start, min(start + CHUNK, length))
@@ -76,7 +78,7 @@ def _one_by_one(images: Callable[[Indices], Pixels], block: Indices, decoded: Pi
 
 
 def readable(
-    images: Callable[[Indices], npt.NDArray[Any]], indices: Indices, length: int
+    images: Callable[[Indices], npt.NDArray[Any]], indices: Indices, length: int, blocks: Blocks | None = None
 ) -> tuple[npt.NDArray[Any], tuple[int, ...]]:
     """Images, and which were corrupt: the next one that can be read takes the place of each."""
     try:
@@ -84,17 +86,27 @@ def readable(
     except CorruptRecord:
         pass
     found, corrupt = [], list[int]()
-    for index in indices:
-        for further in range(IN_A_ROW):
+    for index in map(int, indices):
+        for tried in range(1, IN_A_ROW + 1):
             try:
-                found.append(images(np.array([(index + further) % length])))
+                found.append(images(np.array([index])))
                 break
             except CorruptRecord as error:
-                corrupt.append(int(index + further) % length)
+                corrupt.append(index)
                 said = str(error)
+                past = blocks is not None and (isinstance(error, CorruptBlock) or tried % IN_A_BLOCK == 0)
+                index = _in_next_block(blocks, index) if blocks is not None and past else (index + 1) % length
         else:
             raise DataError(f"{IN_A_ROW} corrupt images one after the other, the last: {said}")
     return np.concatenate(found), tuple(corrupt)
+
+
+def _in_next_block(blocks: Blocks, index: int) -> int:
+    """At the same place of the next block: its first image would stand for all of a batch."""
+    starts = blocks.starts
+    block = int(np.searchsorted(starts, index, side="right")) - 1
+    following = (block + 1) % (len(starts) - 1)
+    return int(starts[following] + (index - starts[block]) % (starts[following + 1] - starts[following]))
 
 
 def chosen(length: int, limit: int | None) -> Indices | None:

@@ -41,7 +41,7 @@ def from_files(place: Place) -> Source:
         files = sorted(path for path in place.paths[0].rglob("*") if path.suffix.lower() in PICTURES)
         if not files:
             raise DataError(f"{place.paths[0]}: no image in this folder ({', '.join(PICTURES)})")
-    where = str(place.paths[0])
+    where = place.where
     digest = _folder_digest(place.paths[0], files) if place.kind == "folder" else digest_of(files)
     builder = {"folder": "imagefolder"}.get(place.kind, place.kind)
     with _quiet() as datasets:

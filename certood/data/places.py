@@ -20,6 +20,11 @@ class Place:
     kind: Kind
     paths: tuple[Path, ...]
 
+    @property
+    def where(self) -> str:
+        """For messages about all of it: the file, or the folder that holds several."""
+        return str(self.paths[0] if len(self.paths) == 1 else self.paths[0].parent)
+
 
 def locate(root: Path, split: str) -> Place | None:
     """The files of a split under `root` (a folder, or one file that holds whatever split is asked for), or None."""

@@ -193,11 +193,11 @@ def _is_large(place: places.Place) -> bool:
 
 
 def _streamed(place: places.Place) -> Source:
-    from certood.data import shards
+    from certood.data import archives, shards
 
     if place.kind == "webdataset":
-        return shards.webdataset(place.paths, str(place.paths[0]))
-    return shards.parquet(place.paths, str(place.paths[0]), formats.digest_of(place.paths))
+        return archives.webdataset(place.paths, place.where)
+    return shards.parquet(place.paths, place.where, formats.digest_of(place.paths))
 
 
 def _opened(place: places.Place) -> Source:

@@ -63,7 +63,7 @@ class Batches(torch.utils.data.Dataset[Batch]):
         out_images, corrupt = torch.empty(0, *images.shape[1:]), tuple[int, ...]()
         if self.out_set is not None:
             there = order_of(self.out_set, self.seed, "out").indices(step * self.size, self.size)
-            pixels, corrupt = readable(self.out_set.images, there, len(self.out_set))
+            pixels, corrupt = readable(self.out_set.images, there, len(self.out_set), self.out_set.blocks)
             out_images = torch.from_numpy(pixels)
         in_images = torch.from_numpy(images)
         if self.augment is not None:
