@@ -77,13 +77,14 @@ class Overlap:
 
     Example: certood data overlap tiny_imagenet cifar10 --data images
 
-    Compares perceptual hashes. What was found is noted beside the files of OUT; delete that note to have all back.
+    Compares perceptual hashes. What was found is noted beside the files of OUT, with what earlier searches found;
+    delete that note to have all back.
     """
 
     out: tyro.conf.Positional[str]
     """an out-distribution to train with: a name of `certood data list`, or a path"""
     insides: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IN")]
-    """the sets that it must not hold, all their splits"""
+    """the sets that it must not hold, all their splits that are here"""
     data: Folder = None
     """folder with image sets; also CERTOOD_DATA"""
     distance: int = 4
@@ -155,11 +156,12 @@ def _overlap(arguments: Sequence[str]) -> None:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(parsed.out)
         folder = data_folder(parsed.data)
-        path, found, length = leave_out_overlap(
+        path, gone, new, length = leave_out_overlap(
             parsed.out, parsed.insides, folder, parsed.distance,
             lambda _, done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
-    print(f"{found:,} of {length:,} images of {parsed.out} are left out from now on, noted in {path}")
+    left_out = f"{gone:,} of {length:,} images of {parsed.out} are left out from now on"
+    print(f"{left_out}, {new:,} of them new, noted in {path}")
 
 
 HERE = {"local": "yes", "hub": "on the hub", "generated": "built in", "missing": "no"}

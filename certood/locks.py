@@ -10,6 +10,7 @@ from pathlib import Path
 from certood.errors import Held, RunError
 
 NAME = ".lock"
+ATTEMPTS = 100  # to open a lock in a folder that others take away
 UNKNOWN = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}  # what file systems say that know no locks
 
 
@@ -22,8 +23,7 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = _open(folder / NAME, doing)
+        handle = _made_and_open(folder, doing)
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror}") from None
     try:
@@ -34,6 +34,16 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         for each in made:
             with suppress(OSError):  # something was written into it
                 each.rmdir()
+
+
+def _made_and_open(folder: Path, doing: str) -> int:
+    """Whoever made a folder for nothing takes it away again, perhaps after we saw it and before we are in it."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return _open(folder / NAME, doing)
+    folder.mkdir(parents=True, exist_ok=True)
+    return _open(folder / NAME, doing)
 
 
 def _open(path: Path, doing: str) -> int:

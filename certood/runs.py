@@ -85,11 +85,13 @@ class Run:
         return self.finished()
 
     def create(self, recipe: Recipe) -> None:
+        """The recipe comes first: a folder that has it is a run, however early it was killed."""
         try:
-            (self.folder / "state").mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / "recipe.json", recipe.to_json())
+            (self.folder / "state").mkdir(exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot make the run folder {self.folder}: {error.strerror}") from None
-        write_text(self.folder / "recipe.json", recipe.to_json())
 
     def resumable(self) -> bool:
         return self.state.exists() or (self.first.exists() and (self.first.finished() or self.first.resumable()))

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from certood.assembly import Sets, augmentation, image_sets, initial_network, learning_rate, method_of, optimiser_of
 from certood.bounds import Box
@@ -20,7 +19,7 @@ from certood.data.sources import ImageSet
 from certood.data.stream import Batches, generator
 from certood.detectors import Detector, Softmax
 from certood.discriminators import Discriminated
-from certood.errors import LostProcess, NoGuarantee, RunError, TrainingFailed
+from certood.errors import LostFile, LostProcess, NoGuarantee, RunError, TrainingFailed
 from certood.files import reason
 from certood.interrupts import Stop, stop_requests
 from certood.journal import Journal, Row
@@ -30,6 +29,7 @@ from certood.normalisation import at_rest
 from certood.objective import Step
 from certood.progress import Progress
 from certood.ranks import leads
+from certood.reading import read_ahead
 from certood.recipes import Recipe, discriminator_of
 from certood.runs import Run, digest, load_weights
 from certood.schedules import Ramp
@@ -87,8 +87,8 @@ def _run(
                 run.discard_unless_resumable()
             if isinstance(error, OSError):
                 raise RunError(f"{run.folder}: {reason(error)}; mend that and add --resume") from None
-            if isinstance(error, LostProcess):
-                raise LostProcess(f"{error}; {_left(run)}") from None
+            if isinstance(error, (LostProcess, LostFile)):
+                raise type(error)(f"{error}; {_left(run)}") from None
             raise
 
 
@@ -133,11 +133,10 @@ def _loop(
         first, rows, tally = state["step"], state["rows"], Tally(fabric, state["sums"], state["seconds"])
         watch.uniform_epochs = state["uniform_epochs"]
 
-    loader = DataLoader(batches, batch_size=None, sampler=range(first, total), num_workers=machine.workers)
     journal = Journal(run, rows, first, writes=fabric.is_global_zero)
     saved = time.monotonic()
     with Progress(recipe.epochs, per_epoch, first, shown=fabric.is_global_zero) as progress:
-        for step, images, labels, out_images, corrupt in loader:
+        for step, images, labels, out_images, corrupt in read_ahead(batches, range(first, total), machine.workers):
             if corrupt and (warning := journal.skip(corrupt)):
                 progress.say(warning)
             epoch, number = divmod(step, per_epoch)

@@ -24,7 +24,7 @@ data.augment
 data.shapes
 data
 runs certificates assembly card images calibration guard adapters team evaluation filing contest
-pictures machine objective tally progress interrupts journal training several
+pictures machine objective tally progress interrupts journal reading training several
 report.parts report.evaluated report.choices report.drawing report.writing report.columns report.tables
 report.roc report.histograms report.curves report.sheets report.samples report.per_class report.teaser
 report.split report.worst report.pictures report.findings report.page report

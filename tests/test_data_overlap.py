@@ -68,6 +68,22 @@ def test_a_note_about_other_files_is_refused(folder: Path) -> None:
         outside(folder)
 
 
+def test_a_second_search_adds_to_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of the two sets has one split, and holds some of the copies."""
+    before = outside(folder)
+    for name, split in (("one", "train"), ("two", "test")):
+        (folder / name).mkdir()
+        (folder / "inside" / f"{split}.parquet").rename(folder / name / f"{split}.parquet")
+    found = []
+    for names in (["one"], ["two"], ["one"], ["one", "two"]):
+        main(["data", "overlap", "outside", *names, "--data", str(folder)])
+        found.append(capsys.readouterr().out.split(", noted")[0])
+    assert found[0] == "8 of 310 images of outside are left out from now on, 8 of them new"
+    assert found[1] == "10 of 310 images of outside are left out from now on, 2 of them new"
+    assert found[2:] == ["10 of 310 images of outside are left out from now on, 0 of them new"] * 2
+    assert np.array_equal(outside(folder), np.delete(before, np.arange(10, 101, 10), axis=0))
+
+
 def brute_force(outside: overlap.Hashes, inside: overlap.Hashes, distance: int) -> list[int]:
     return [at for at, one in enumerate(outside) if min(int(one ^ other).bit_count() for other in inside) <= distance]
 

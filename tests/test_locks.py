@@ -47,6 +47,24 @@ def test_a_folder_that_was_made_for_nothing_goes_and_others_stay(tmp_path: Path)
         pass
 
 
+def test_a_folder_that_its_maker_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, really, times = tmp_path / "run", os.open, 0
+
+    def taken_away(path: Path, *more: int) -> int:
+        nonlocal times
+        times += 1
+        if times <= 3 or folder.name == "never":
+            folder.rmdir()
+        return really(path, *more)
+
+    monkeypatch.setattr(os, "open", taken_away)
+    with locked(folder, "training"):
+        assert times == 4
+    folder = tmp_path / "never"
+    with pytest.raises(RunError, match=r"cannot write to .*No such file"), locked(folder, "training"):
+        pass
+
+
 RACE = """
 import sys, time
 from pathlib import Path

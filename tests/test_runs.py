@@ -110,3 +110,17 @@ def test_digests_see_every_bit_and_no_layout() -> None:
     changed = {**weights, "b": torch.tensor([0.0, -0.0, 0.0])}
     assert digest(weights) != digest(changed)
     assert digest(weights) != digest({**weights, "b": torch.zeros(3, 1)})
+
+
+def test_a_folder_whose_making_was_killed_can_be_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("certood.runs.write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Run(tmp_path / "run").create(RECIPE)
+    for resume in (False, True):
+        assert not Run(tmp_path / "run").prepare(RECIPE, resume)
+    Run(tmp_path / "run").create(RECIPE)
+    assert Run(tmp_path / "run").recipe() == RECIPE

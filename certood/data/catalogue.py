@@ -3,7 +3,7 @@
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from certood.data.entries import Entry
 from certood.data.formats import Indices, Source
 from certood.data.sources import SPLITS, open_source, title, whereabouts_of
 from certood.data.views import VIEWS, View
-from certood.errors import DataError
+from certood.errors import DataError, MissingSplit
 
 ROWS = 1000  # images written together: one row group of the file
 
@@ -76,9 +76,11 @@ def prepare(name: str, directory: Path, folder: Path | None, progress: Progress 
 
 def leave_out_overlap(
     name: str, insides: Sequence[str], folder: Path | None, distance: int, progress: Progress | None = None
-) -> tuple[Path, int, int]:
+) -> tuple[Path, int, int, int]:
     """Find the training images of a set that others hold too, in any split, and note them beside its files, where
-    `load` finds the note. The file, how many were found, of how many; nothing is searched twice."""
+    `load` finds the note. What earlier searches found stays left out, and nothing is searched twice.
+
+    The file, how many are left out, how many of them were not before, and of how many images."""
     split = "train"
     place = whereabouts_of(name, split, folder)
     if place is None:
@@ -89,8 +91,11 @@ def leave_out_overlap(
         raise DataError(f"none of {', '.join(insides)} is here; name sets of {folder or 'a data folder (--data DIR)'}")
     named, sources = [inside for inside, _ in pairs], [open_source(*pair, folder) for pair in pairs]
     against = f"{distance} {' '.join(source.digest for source in sources)}"
-    gone = overlap.recorded(place.paths[0], split, outside.digest, against)
-    if gone is None:
+    note = overlap.recorded(place.paths[0], split)
+    if note is None or note.digest != outside.digest:  # other files than these
+        note = overlap.Note(outside.digest, np.empty(0, np.int64), ())
+    before = len(note.gone)
+    if against not in note.against:
         inside = np.concatenate([_hashes_of(source, each) for each, source in zip(named, sources, strict=True)])
         read, done = _small_and_grey(outside, name), 0
 
@@ -100,14 +105,19 @@ def leave_out_overlap(
             if progress:
                 progress(split, done, outside.length)
 
-        gone = overlap.alike(read, outside.length, inside, distance, further)
-        overlap.record(place.paths[0], split, gone, outside.digest, against)
-    return overlap.file_of(place.paths[0], split), len(gone), outside.length
+        gone = np.union1d(note.gone, overlap.alike(read, outside.length, inside, distance, further))
+        note = overlap.Note(outside.digest, gone, (*note.against, against))
+        overlap.record(place.paths[0], split, note)
+    return overlap.file_of(place.paths[0], split), len(note.gone), len(note.gone) - before, outside.length
 
 
 def _splits_here(name: str, folder: Path | None) -> list[str]:
-    entry = entries.find(name)
-    return [split for split in SPLITS if whereabouts_of(name, split, folder) or (entry and entry.kind == "demo")]
+    entry, found = entries.find(name), list[str]()
+    for split in SPLITS:
+        with suppress(MissingSplit):  # what a path says that has the other split alone
+            if whereabouts_of(name, split, folder) or (entry and entry.kind == "demo"):
+                found.append(split)
+    return found
 
 
 def _small_and_grey(source: Source, name: str) -> overlap.Read:

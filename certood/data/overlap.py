@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,31 +78,41 @@ def file_of(path: Path, split: str) -> Path:
     return path.parent / f"{split}.overlap.npz"
 
 
-def record(path: Path, split: str, gone: Indices, digest: str, against: str) -> Path:
-    target = file_of(path, split)
+class Note(NamedTuple):
+    """What all searches so far have found."""
+
+    digest: str  # of the files that were searched
+    gone: Indices
+    against: tuple[str, ...]  # a search each: its distance and the sets
+
+
+def record(path: Path, split: str, note: Note) -> None:
     with io.BytesIO() as content:
-        np.savez(content, gone=gone, digest=np.array(digest), against=np.array(against))
+        np.savez(content, gone=note.gone, digest=np.array(note.digest), against=np.array(note.against))
         data = content.getvalue()
-    write(target, lambda beside: beside.write_bytes(data))
-    return target
+    write(file_of(path, split), lambda beside: beside.write_bytes(data))
 
 
-def recorded(path: Path, split: str, digest: str, against: str | None = None) -> Indices | None:
-    """The images that were found, if it was these files that were searched, for what `against` says."""
+def recorded(path: Path, split: str) -> Note | None:
     target = file_of(path, split)
     if not target.is_file():
         return None
     try:
         with target.open("rb") as file, np.load(file, allow_pickle=False) as content:
             gone: Indices = content["gone"].astype(np.int64)
-            of, sought = str(content["digest"]), str(content["against"])
+            return Note(str(content["digest"]), gone, tuple(map(str, np.atleast_1d(content["against"]))))
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{target}: cannot be read ({error}); delete it, or run certood data overlap again") from None
-    if against is not None and (of != digest or sought != against):
-        return None
-    if of != digest:
-        raise DataError(f"{target}: is of other files than those beside it; run certood data overlap again")
-    return gone
+        raise DataError(f"{target}: cannot be read ({error}); delete it and run certood data overlap again") from None
+
+
+def left_out(path: Path, split: str, digest: str) -> Indices | None:
+    """The images that were found, if it was these files that were searched."""
+    note = recorded(path, split)
+    if note is not None and note.digest != digest:
+        raise DataError(
+            f"{file_of(path, split)}: is of other files than those beside it; run certood data overlap again"
+        )
+    return None if note is None else note.gone
 
 
 def without(source: Source, gone: Indices) -> Source:

@@ -136,7 +136,7 @@ def load(
 def _without_left_out(source: Source, name: str, split: str, folder: Path | None) -> Source:
     """Without the images that `certood data overlap` found in another set, if it was asked to look for them."""
     place = None if name.startswith(HUB) else whereabouts_of(name, split, folder)
-    gone = overlap.recorded(place.paths[0], split, source.digest) if place else None
+    gone = overlap.left_out(place.paths[0], split, source.digest) if place else None
     return source if gone is None else overlap.without(source, gone)
 
 
