@@ -2,13 +2,16 @@
 
 import ctypes
 import logging
+import os
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal, cast, final
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor
 
 from certood.errors import RecipeError, RunError
@@ -61,16 +64,52 @@ def launch(machine: Machine, recipe: Recipe) -> Fabric:
 
 
 def launched(machine: Machine, precision: Precision = "32-true") -> Fabric:
+    _check_starter(machine)
     if machine.devices == 1:
         device_of(machine.device)
     if machine.device == "cuda" and machine.devices > torch.cuda.device_count():
         raise RunError(f"{machine.devices} CUDA devices were asked for, {torch.cuda.device_count()} are here")
     # Fabric says unasked that a GPU could compute with 11 bits, and of several processes that they found each other.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    fabric = Fabric(accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision)
-    fabric.launch()
+    # Who is alone has no use for a cluster, about whose settings Fabric might complain.
+    alone = LightningEnvironment() if machine.processes == 1 else None
+    with _settings_that_fit(RuntimeError, ValueError):
+        fabric = Fabric(
+            accelerator=machine.device, devices=machine.devices, num_nodes=machine.nodes, precision=precision,
+            plugins=alone,
+        )  # fmt: skip
+    with _settings_that_fit(ValueError):
+        fabric.launch()
     hold_memory()
     return fabric
+
+
+@contextmanager
+def _settings_that_fit(*errors: type[Exception]) -> Iterator[None]:
+    """Fabric's words for settings of SLURM that contradict ours, or each other."""
+    try:
+        yield
+    except errors as error:
+        raise RunError(f"no processes can be started: {' '.join(str(error).split())}") from None
+
+
+def _check_starter(machine: Machine) -> None:
+    """Fabric would believe whoever started the processes, or each of them would train the run by itself."""
+    if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
+        starter, number, here = "torchrun", "WORLD_SIZE", "LOCAL_WORLD_SIZE"
+    elif machine.processes == 1 and "SLURM_STEP_NUM_TASKS" not in os.environ:
+        return  # in a job of SLURM, but not started by srun: how many tasks the job may have does not matter
+    elif os.environ.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return  # a shell inside of a job, in which Fabric starts processes itself
+    else:
+        starter, number, here = "SLURM", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"
+    started = int(os.environ.get(number, machine.processes))
+    if started != machine.processes:
+        devices = int(os.environ.get(here, started))
+        raise RunError(
+            f"{starter} started {started} process{'es' if started > 1 else ''}, --devices {machine.devices} --nodes "
+            f"{machine.nodes} says {machine.processes}: add --devices {devices} --nodes {max(1, started // devices)}"
+        )
 
 
 HEAP, TRIM = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h

@@ -1,6 +1,7 @@
 """What processes share and agree on."""
 
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from certood.errors import RecipeError, RunError
-from certood.machine import Machine, Shares, agreed, launch, total
+from certood.machine import Machine, Shares, agreed, launch, launched, total
 from certood.recipes import recipe
 
 
@@ -60,6 +61,66 @@ def test_shares_make_up_the_batch_and_come_back_in_its_order(processes: int, par
 def test_parts_and_processes_divide_a_batch() -> None:
     with pytest.raises(RecipeError, match=r"1 processes cannot share batches of 64 evenly in 3 parts each"):
         launch(Machine(accumulate=3), recipe("demo"))
+
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"}
+SLURM = {"SLURM_JOB_NAME": "train", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "machine", "said"),
+    [
+        (
+            {**TORCHRUN, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, Machine("cpu"),
+            "torchrun started 2 processes, --devices 1 --nodes 1 says 1: add --devices 2 --nodes 1",
+        ),
+        (
+            {**TORCHRUN, "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, Machine("cpu", devices=8),
+            "torchrun started 16 processes, --devices 8 --nodes 1 says 8: add --devices 8 --nodes 2",
+        ),
+        (
+            {**SLURM, "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}, Machine("cpu"),
+            "SLURM started 4 processes, --devices 1 --nodes 1 says 1: add --devices 2 --nodes 2",
+        ),
+        (
+            {**SLURM, "SLURM_NTASKS": "1"}, Machine("cpu", devices=2),
+            "SLURM started 1 process, --devices 2 --nodes 1 says 2: add --devices 1 --nodes 1",
+        ),
+        (
+            {**SLURM, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}, Machine("cpu", devices=2),
+            "no processes can be started: You set `--ntasks=2`",
+        ),
+        (
+            {**SLURM, "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS_PER_NODE": "4"},
+            Machine("cpu", devices=2, nodes=2),
+            "no processes can be started: You set `devices=2`",
+        ),
+    ],
+)  # fmt: skip
+def test_who_started_the_processes_must_agree(
+    environment: dict[str, str], machine: Machine, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match=re.escape(said)):
+        launched(machine)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"},
+        {**SLURM, "SLURM_NTASKS": "4"},  # in a script of sbatch
+        {**SLURM, "SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "4"},
+        {**SLURM, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+        {**SLURM, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NAME": "bash"},
+        {"WORLD_SIZE": "2"},  # left by somebody else
+    ],
+)
+def test_one_process_alone_starts_anywhere(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert launched(Machine("cpu")).world_size == 1
 
 
 FAULTS = """
