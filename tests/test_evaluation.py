@@ -18,7 +18,7 @@ from certood.errors import AttackError, BrokenInvariant
 from certood.evaluation import Batch, Plan, evaluate, pixels
 from certood.scores import Row
 
-IN_SCORES = np.linspace(0, 40, 100_001)  # a rank for every 0.0004: attacks are not given up because of ranks
+IN_SCORES = np.linspace(0, 40, 100_001)  # 0.04 hold a thousandth of them: attacks are not given up because of ranks
 CPU = torch.device("cpu")
 
 
@@ -82,7 +82,7 @@ def test_rows_of_a_linear_detector_are_exact(plan: Plan, eps: float, count: int,
     adversarial = np.array([row.adversarial for row in found])
     attacked = count if eps == 0 else 0 if plan.budget == "none" else plan.first(count)
     assert np.array_equal(np.isnan(adversarial), np.arange(count) >= attacked)
-    assert (adversarial[:attacked] >= worst[:attacked] - 0.02 - 1e-6).all()
+    assert (adversarial[:attacked] >= worst[:attacked] - 0.04 - 1e-6).all()
     for row in found[:attacked]:
         assert row.score <= row.adversarial <= row.certified
     assert all(bool(row.attack) == (eps > 0 and at < attacked) for at, row in enumerate(found))

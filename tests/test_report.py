@@ -10,6 +10,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from certood.cli import main
 from certood.errors import ScoreError
 from certood.metrics import confidences, conservative_auc
 from certood.paper import published
-from certood.report.curves import interval
+from certood.report.curves import interval, trade_off
 from certood.report.evaluated import Evaluated, by_in_set, read
 from certood.report.findings import findings
 from certood.report.page import report
@@ -280,6 +281,14 @@ def test_the_split_is_that_of_the_loss(everyone: list[Evaluated]) -> None:
     assert words[0].startswith("Highest bounds: trained as they are: 8 images")  # a fifth of 40
     assert words[1].startswith("Guaranteed: 32 images")
     assert not split([run for run in everyone if run.name != "good80"], 0.3)
+
+
+def test_a_curve_over_the_quantile_is_of_one_recipe(everyone: list[Evaluated]) -> None:
+    """good100 of another recipe has its own quantile, and is no point of the curve."""
+    last = everyone[-1]
+    other = replace(last, meta=last.meta | {"recipe": last.recipe | {"name": "mnist-shapes"}})
+    assert len(trade_off(everyone, 0.3)) == 1
+    assert trade_off([*everyone[:-1], other], 0.3) == []
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------

@@ -122,8 +122,11 @@ def lines(runs: Sequence[Evaluated]) -> Picture:
 
 
 def trade_off(runs: Sequence[Evaluated], eps: float) -> list[Picture]:
-    """What guarantees cost: nothing, unless there are GOOD runs with at least two quantiles."""
-    good = {run.name: run.recipe["quantile"] for run in runs if run.recipe.get("method") == "good"}
+    """What guarantees cost: nothing, unless there are GOOD runs of one recipe with at least two quantiles."""
+    recipes: dict[str, dict[str, float]] = {}
+    for good_run in (run for run in runs if run.recipe.get("method") == "good"):
+        recipes.setdefault(str(good_run.recipe.get("name")), {})[good_run.name] = good_run.recipe["quantile"]
+    good = max(recipes.values(), key=lambda quantiles: len(set(quantiles.values())), default={})
     mine = [run for run in runs if run.name in good]
     if len(set(good.values())) < 2:
         return []
