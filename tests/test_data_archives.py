@@ -180,6 +180,7 @@ def test_a_damaged_archive_is_left_to_tarfile(tmp_path: Path) -> None:
         whole[: whole.rindex(b"f.gif")],
         b"",
         whole[:124] + b"99999999999" + whole[135:],
+        whole[:148] + b"009189\0 " + whole[156:],
     ):
         (tmp_path / "a.tar").write_bytes(damaged)
         assert archives._plain_members(tmp_path / "a.tar") is None

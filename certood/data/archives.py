@@ -124,7 +124,7 @@ def _plain_members(path: Path) -> list[tuple[int, int]] | None:
             if header[257:262] != b"ustar" or kind not in (b"0", b"5") or header[345] or size.strip(b"01234567"):
                 return None
             check = header[148:156].strip(b" \0")  # the sum of all bytes, its own eight taken as blanks
-            if not check.isdigit() or int(check, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
+            if check.strip(b"01234567") or int(b"0" + check, 8) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
                 return None
             length, place = int(size, 8), place + tarfile.BLOCKSIZE
             if kind == b"0" and PICTURE.search(header[:100].partition(b"\0")[0]):
