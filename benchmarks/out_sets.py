@@ -13,6 +13,7 @@ ratio is the median of the turns. Last, a batch in the middle of the second pass
 import argparse
 import io
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -158,10 +159,12 @@ def main() -> None:
         return
     make(options.folder, options.images)
     found = {}
+    environment = os.environ | {"HF_HOME": str(options.folder / "copies")}  # no index of an earlier run
     for kind in options.sets.split(","):
         words = [sys.executable, __file__, "--folder", str(options.folder), "--kind", kind]
         for attempt in ("", " again") if kind == "webdataset" else ("",):  # the second time with its index
-            found[kind + attempt] = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+            run = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=environment)
+            found[kind + attempt] = json.loads(run.stdout)
             print(kind + attempt, found[kind + attempt], file=sys.stderr)
     lines = [
         "| set | images | MB beyond | first batch | images/s read | in training | of memory's | resume |",
