@@ -72,7 +72,7 @@ def train_all(
             elif _failed_since(run, began):
                 stages.begin(f"{name} failed in another process")
                 failed.append(name)
-            elif (start := Path(recipe.start_from).name) in failed and Path(recipe.start_from).parent == out:
+            elif (start := _start(recipe, out)) in failed:
                 stages.begin(f"{name} cannot start: {start} failed")
                 failed.append(name)
             elif start in {before for before, _ in waiting} and not Run(out / start).finished():
@@ -104,6 +104,12 @@ def _train(name: str, recipe: Recipe, run: Run, data: Path | None, machine: Mach
     stages.begin(f"training {name}, {recipe.epochs} epochs" + (" from its checkpoint" * resumable))
     (run.folder / FAILED).unlink(missing_ok=True)
     train(recipe, run.folder, data, machine, resume=True, quiet=True)
+
+
+def _start(recipe: Recipe, out: Path) -> str:
+    """The run of this folder that another starts from, if it does."""
+    path = Path(recipe.start_from)
+    return path.name if recipe.start_from and path.parent.resolve() == out.resolve() else ""
 
 
 def _failed_since(run: Run, began: float) -> bool:

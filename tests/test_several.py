@@ -141,7 +141,7 @@ def test_what_failed_elsewhere_is_not_tried_here(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_waits_for_the_one_it_starts_from_and_fails_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = replace(TINY, seed=1, start_from=str(tmp_path / "first"))
     plan = [("later", later), ("first", TINY), ("other", replace(TINY, seed=2))]
@@ -151,6 +151,11 @@ def test_a_run_waits_for_the_one_it_starts_from_and_fails_with_it(
     plan = [("steep", steep), ("lost", replace(later, start_from=str(tmp_path / "steep"))), ("first", TINY)]
     assert train_all(plan, tmp_path, None, Machine(), Stages(3)) == (["first"], ["steep", "lost"])
     assert "lost cannot start: steep failed" in capsys.readouterr().err
+    elsewhere = replace(TINY, seed=3, start_from=str(tmp_path / "first"))  # a run of the same name in another folder
+    assert train_all([("first", elsewhere)], tmp_path / "more", None, Machine(), Stages(1)) == (["first"], [])
+    monkeypatch.chdir(tmp_path)
+    plan = [("steep", steep), ("lost", replace(later, start_from=str(tmp_path / "more" / "steep")))]
+    assert train_all(plan, Path("more"), None, Machine(), Stages(2)) == ([], ["steep", "lost"])
 
 
 def test_a_folder_may_be_moved_with_what_its_runs_started_from(tmp_path: Path) -> None:
