@@ -48,5 +48,6 @@ def _told_when_asked() -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD) if main and sys.platform != "win32" else None
     yield
-    if before is not None:
-        signal.signal(signal.SIGCHLD, before)
+    if before is not None:  # torch's own, where a loader was used before in this process
+        of_torch = str(getattr(before, "__module__", "")).startswith("torch.")
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if of_torch else before)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from test_training import TINY
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from certood.data.stream import Batches
 from certood.errors import CertoodError, DataError, LostFile, LostProcess
@@ -70,3 +71,14 @@ def test_a_reader_that_is_killed_ends_a_training_that_can_go_on(
     with pytest.raises(LostProcess, match=f"a process that reads images ended.*; {hint}"):
         train(replace(TINY, batch_size=16, in_limit=320), tmp_path / "run", machine=machine, quiet=True)
     assert (tmp_path / "run").exists() == saved
+
+
+def test_torch_does_not_tell_it_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where a loader was used in this process before, after which torch listens for dead processes."""
+    monkeypatch.setattr(torch.utils.data._utils.signal_handling, "_SIGCHLD_handler_set", False)
+    assert len(list(DataLoader([1, 2], num_workers=1))) == 2  # type: ignore[arg-type]
+    listening = signal.getsignal(signal.SIGCHLD)
+    assert getattr(listening, "__module__", "").startswith("torch.")
+    batches = read_ahead(Ending(None), range(2), 1)  # type: ignore[arg-type]
+    next(batches)
+    assert signal.getsignal(signal.SIGCHLD) is not listening
